@@ -1,0 +1,1 @@
+"""Experiments as plain numbers and names; they import nothing of ropejax."""

@@ -1,0 +1,34 @@
+"""The argument of a config, `name=value,name=value`, as a dict."""
+
+import difflib
+
+
+def parse(arg: str, **defaults: str) -> dict[str, str]:
+    """Returns `defaults` with what `arg` changes.
+
+    Args:
+        arg: `name=value` pairs with commas between them, or nothing.
+        **defaults: the names that are known, each with its default.
+
+    Raises:
+        ValueError: for text that is no pair, an unknown name, or one given twice.
+    """
+    values: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in arg.split(","))):
+        name, equals, value = (text.strip() for text in part.partition("="))
+        if not (name and equals and value):
+            raise ValueError(
+                f"{part!r} in the config's argument {arg!r} is not name=value; "
+                f"names: {', '.join(defaults)}."
+            )
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, n=2, cutoff=0.4)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise ValueError(
+                f"the config takes no argument {name!r}; it takes "
+                f"{', '.join(defaults)}.{hint}"
+            )
+        if name in values:
+            raise ValueError(f"the config's argument {arg!r} gives {name} twice.")
+        values[name] = value
+    return defaults | values

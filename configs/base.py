@@ -1,0 +1,84 @@
+"""Every setting of an experiment: its meaning, its unit, and the papers' value.
+
+Other configs start from this one and change a few lines, so that what a file changes is
+the experiment. Names are looked up, and numbers become objects, in experiments/build.py.
+
+Settings of a task, an encoding, a position scheme or a curriculum are written as the
+arguments of its class, for example `max_wavelength=5e5, layout=interleaved`; objects as
+calls, for example `distance=Rectified(512)`. `python -m experiments.main --list` shows
+all of them.
+"""
+
+from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
+
+
+def get_config(arg: str = "") -> ConfigDict:
+    """Returns the settings of Ruoss et al. 2023 (arXiv 2305.16843), consecutive positions.
+
+    Args:
+        arg: must be empty; configs that take an argument say so.
+    """
+    if arg:
+        raise ValueError(f"this config takes no argument, got {arg!r}.")
+    config = ConfigDict()
+
+    config.task = task = ConfigDict()
+    task.name = "reverse_string"  # which task
+    task.options = ""  # its settings
+
+    config.positions = positions = ConfigDict()
+    positions.name = "consecutive"  # where tokens are said to be in training
+    positions.as_published = True  # randomized: per layer, distances as in the paper
+    positions.options = ""  # settings of the scheme; they override as_published
+
+    config.encoding = encoding = ConfigDict()
+    encoding.name = "rope"  # how a position enters the model
+    encoding.options = ""  # its settings
+
+    config.model = model = ConfigDict()
+    model.num_layers = 5  # layers
+    model.embed_dim = 64  # width of the model, channels
+    model.num_heads = 8  # attention heads; they divide embed_dim
+    model.num_kv_heads = placeholder(int)  # key/value heads; num_heads if not given
+    model.mlp_factor = 4  # width of the MLP over embed_dim
+    model.activation = "relu"  # of the MLP: relu, gelu, silu or tanh
+    model.pre_norm = False  # normalize what enters a part, rather than each sum
+    model.causal = False  # True: a token sees itself and those before it only
+    model.dropout = 0.1  # probability of dropping an element, training only
+    model.dtype = "float32"  # of the computation: float32 or bfloat16
+    model.scan_layers = True  # compile one layer and loop: quick to compile
+
+    config.optim = optim = ConfigDict()
+    optim.learning_rate = 1e-3  # peak of the schedule
+    optim.warmup_steps = 0  # steps of linear rise from zero
+    optim.final_fraction = 1.0  # of the peak, reached by a cosine at train.steps
+    optim.weight_decay = 0.0  # decoupled, on projection kernels; 0: Adam, else AdamW
+    optim.max_grad_norm = 1.0  # longer gradients are cut to this norm; 0: never
+    optim.b1 = 0.9  # decay of Adam's first moment, per step
+    optim.b2 = 0.999  # decay of Adam's second moment, per step
+    optim.eps = 1e-8  # added to the root of the second moment
+
+    config.train = train = ConfigDict()
+    train.steps = 100_000  # optimizer steps in all; a larger number extends a run
+    train.seed = 0  # parameters, data, positions, dropout and lengths follow from it
+    train.batch_size = 128  # sequences a step
+    train.max_length = 40  # longest training input, symbols
+    train.curriculum = "uniform"  # which lengths a step sees
+    train.curriculum_options = ""  # its settings
+    train.length_per_row = False  # a length for each row, rather than for the batch
+    train.buckets = 4  # compiled shapes for all training lengths
+    train.steps_per_dispatch = 20  # steps between two looks from the host
+    train.log_every = 100  # steps a point of the training curves
+    train.save_every = 500  # steps between two checkpoints
+    train.keep = 3  # newest checkpoints kept, besides the best
+
+    config.eval = evaluation = ConfigDict()
+    evaluation.lengths = "1:500"  # input lengths, both ends included; "1,10:100:10"
+    evaluation.samples = 512  # sequences a length
+    evaluation.draws = 8  # draws of positions a length; they divide samples
+    evaluation.seed = 1  # of examples and positions
+    evaluation.positions = placeholder(str)  # at test time; those of training if not given
+    evaluation.options = ""  # settings of the test-time scheme
+
+    return config

@@ -1,0 +1,347 @@
+"""From a config to objects: the one place where names and numbers become settings.
+
+Everything that can be wrong with a config is refused here, by a ValueError that says
+what to do, before anything is compiled or written.
+"""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from experiments import lengths, options
+from experiments.options import look_up
+from ropejax.encodings import (
+    ENCODINGS,
+    Dims,
+    Encoding,
+    distance_maps,
+    frequency_map,
+    interpolation,
+    length_scaling,
+    yarn_map,
+)
+from ropejax.encodings.distance import Distance
+from ropejax.encodings.frequency_map import FrequencyMap
+from ropejax.masks import Causal
+from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.positions import POSITIONS
+from ropejax.positions.base import PositionScheme
+from ropejax.tasks import TASKS, Task
+from ropejax.training import CURRICULA, Recipe, adam, even_buckets, schedule
+from ropejax.training.step import apply_model
+
+ACTIVATIONS = types.MappingProxyType(
+    {name: getattr(jax.nn, name) for name in ("relu", "gelu", "silu", "tanh")}
+)
+DTYPES = types.MappingProxyType(
+    {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
+)
+
+PUBLISHED = types.MappingProxyType(
+    {
+        "rope": {"per_layer": True},
+        "transformer_xl": {"per_layer": True, "distances": True},
+        "alibi": {"per_layer": True, "distances": True},
+    }
+)
+"""How the authors of randomized positions draw them for an encoding; else once a pass."""
+
+
+def _parts() -> dict[str, type]:
+    """Classes that settings may hold, such as the distance map of a rotary encoding."""
+    modules = (distance_maps, frequency_map, interpolation, length_scaling, yarn_map)
+    found = [cls for module in modules for cls in vars(module).values()]
+    parts = [
+        cls
+        for cls in found
+        if isinstance(cls, type)
+        and issubclass(cls, Distance | FrequencyMap)
+        and not cls.__name__.startswith("_")
+    ]
+    return {cls.__name__: cls for cls in [*parts, *POSITIONS.values()]}
+
+
+PARTS = types.MappingProxyType(_parts())
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """How a trained model is scored.
+
+    Attributes:
+        positions: where tokens are said to be.
+        lengths: input lengths, increasing, in symbols.
+        samples: sequences a length.
+        draws: draws of positions a length.
+        seed: of examples and positions.
+    """
+
+    positions: PositionScheme
+    lengths: tuple[int, ...]
+    samples: int
+    draws: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A config as objects.
+
+    Attributes:
+        recipe: what is trained, and how.
+        evaluation: how it is scored.
+        steps: optimizer steps in all.
+        seed: from which everything random in training follows.
+    """
+
+    recipe: Recipe
+    evaluation: Evaluation
+    steps: int
+    seed: int
+
+
+def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
+    """Returns the objects that a config describes.
+
+    Args:
+        config: as `configs.base.get_config` returns it, or its `to_dict()`.
+
+    Raises:
+        ValueError: for whatever is unknown, out of range, or does not fit together.
+    """
+    config = ConfigDict(config)
+    train = config.train
+    task = make_task(config)
+    encoding = make_encoding(config)
+    model = make_model(config, task, encoding)
+    check_positive(config)
+    cls = look_up(train.curriculum, CURRICULA, "train.curriculum")
+    given = options.parse(train.curriculum_options, "train.curriculum_options")
+    curriculum = options.construct(
+        cls,
+        {"max_length": train.max_length} | given,
+        "train.curriculum_options",
+    )
+    recipe = Recipe(
+        model=model,
+        task=task,
+        positions=make_positions(config),
+        optimizer=make_optimizer(config),
+        curriculum=curriculum,
+        buckets=even_buckets(train.max_length, train.buckets),
+        batch_size=train.batch_size,
+        length_per_row=train.length_per_row,
+    )
+    check_places(model, task, recipe.positions, train.max_length, "training")
+    evaluation = make_evaluation(config, recipe)
+    return Experiment(recipe, evaluation, steps=train.steps, seed=train.seed)
+
+
+def make_task(config: ConfigDict) -> Task:
+    """Returns the task of a config."""
+    cls = look_up(config.task.name, TASKS, "task.name")
+    given = options.parse(config.task.options, "task.options")
+    return options.construct(cls, given, "task.options")
+
+
+def make_encoding(config: ConfigDict) -> Encoding:
+    """Returns the encoding of a config."""
+    cls = look_up(config.encoding.name, ENCODINGS, "encoding.name")
+    given = options.parse(config.encoding.options, "encoding.options", PARTS)
+    return options.construct(cls, given, "encoding.options")
+
+
+def make_positions(
+    config: ConfigDict,
+    name: str | None = None,
+    text: str | None = None,
+    where: str = "positions",
+) -> PositionScheme:
+    """Returns the position scheme of a config, or another one for the same model.
+
+    Args:
+        config: the config.
+        name: catalogue name; the config's if None.
+        text: settings; the config's if `name` is None too.
+        where: what messages call the settings.
+
+    Raises:
+        ValueError: if the name or a setting is unknown or out of range.
+    """
+    if name is None:
+        name, text = config.positions.name, config.positions.options
+    cls = look_up(name, POSITIONS, f"{where}.name" if where == "positions" else where)
+    given = options.parse(text or "", f"{where}.options", PARTS)
+    if name == "randomized" and config.positions.as_published:
+        given = PUBLISHED.get(config.encoding.name, {}) | given
+    return options.construct(cls, given, f"{where}.options")
+
+
+def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> TransformerSpec:
+    """Returns the model of a config, for a task and under an encoding.
+
+    Raises:
+        ValueError: if sizes do not fit each other or the encoding.
+    """
+    model = config.model
+    if model.num_heads < 1 or model.embed_dim % model.num_heads:
+        raise ValueError(
+            f"model.num_heads={model.num_heads} must divide "
+            f"model.embed_dim={model.embed_dim}; change one of them."
+        )
+    return TransformerSpec(
+        num_symbols=task.num_symbols,
+        num_outputs=task.output_vocab,
+        dims=Dims(
+            num_heads=model.num_heads,
+            num_kv_heads=model.num_kv_heads or model.num_heads,
+            head_dim=model.embed_dim // model.num_heads,
+            embed_dim=model.embed_dim,
+            num_layers=model.num_layers,
+            causal=model.causal,
+        ),
+        settings=BlockSettings(
+            mlp_dim=model.mlp_factor * model.embed_dim,
+            activation=look_up(model.activation, ACTIVATIONS, "model.activation"),
+            pre_norm=model.pre_norm,
+            dropout=model.dropout,
+            dtype=look_up(model.dtype, DTYPES, "model.dtype"),
+        ),
+        pattern=(LayerKind(encoding, Causal() if model.causal else None),),
+        scan_layers=model.scan_layers,
+    )
+
+
+def make_optimizer(config: ConfigDict):
+    """Returns the optimizer of a config, its schedule over all `train.steps`."""
+    optim = config.optim
+    rate = schedule(
+        optim.learning_rate,
+        steps=config.train.steps,
+        warmup_steps=optim.warmup_steps,
+        final_fraction=optim.final_fraction,
+    )
+    return adam(
+        rate,
+        weight_decay=optim.weight_decay,
+        max_grad_norm=optim.max_grad_norm or None,
+        b1=optim.b1,
+        b2=optim.b2,
+        eps=optim.eps,
+    )
+
+
+def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:
+    """Returns how a config's model is scored.
+
+    Raises:
+        ValueError: if a length has no examples or cannot be placed.
+    """
+    settings = config.eval
+    if settings.positions is None and settings.options:
+        raise ValueError(
+            f"eval.options={settings.options!r} are of no scheme; name it in "
+            "eval.positions, or leave both to test with the training positions."
+        )
+    evaluation = Evaluation(
+        positions=recipe.positions
+        if settings.positions is None
+        else make_positions(config, settings.positions, settings.options, "eval"),
+        lengths=lengths.parse(settings.lengths),
+        samples=settings.samples,
+        draws=settings.draws,
+        seed=settings.seed,
+    )
+    check_evaluation(evaluation, recipe.model, recipe.task)
+    return evaluation
+
+
+def check_evaluation(
+    evaluation: Evaluation, model: TransformerSpec, task: Task
+) -> None:
+    """Raises ValueError where a model cannot be scored as asked."""
+    if (
+        evaluation.samples < 1
+        or evaluation.draws < 1
+        or evaluation.samples % evaluation.draws
+    ):
+        raise ValueError(
+            f"eval.draws={evaluation.draws} must divide "
+            f"eval.samples={evaluation.samples}, both at least 1."
+        )
+    for length in evaluation.lengths:
+        task.check_length(length)
+    check_places(model, task, evaluation.positions, evaluation.lengths[-1], "test")
+
+
+def check_positive(config: ConfigDict) -> None:
+    """Raises ValueError unless numbers that count something are at least 1."""
+    names = ("steps", "batch_size", "max_length", "buckets", "steps_per_dispatch")
+    for name in (*names, "log_every", "save_every", "keep"):
+        if config.train[name] < 1:
+            raise ValueError(
+                f"train.{name} must be at least 1, got {config.train[name]}."
+            )
+
+
+def check_places(
+    model: TransformerSpec,
+    task: Task,
+    scheme: PositionScheme,
+    max_length: int,
+    when: str,
+) -> None:
+    """Raises ValueError where a model cannot read tokens where a scheme places them.
+
+    Args:
+        model: the model.
+        task: what gives the tokens.
+        scheme: where they are placed.
+        max_length: the longest input, in symbols.
+        when: "training" or "test", for messages.
+    """
+    task.check_length(max_length)
+    num_tokens = task.num_tokens(max_length)
+    what = f"{when} inputs of {max_length} symbols are {num_tokens} tokens"
+    try:
+        scheme.check(num_tokens)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+    bound = scheme.position_bound(num_tokens)
+    for kind in model.pattern:
+        limit = kind.encoding.position_limit
+        if limit is not None and (bound is None or bound > limit):
+            reach = "without bound" if bound is None else f"up to {bound - 1}"
+            raise ValueError(
+                f"{what}, at {scheme.title.lower()} positions {reach}, but "
+                f"{kind.encoding.title} has positions below {limit} only; set "
+                f"encoding.options='max_position=...' above that, or choose shorter "
+                "lengths or another position scheme."
+            )
+    try:
+        jax.eval_shape(partial(_forward, model, task, scheme, max_length))
+    except ValueError as error:
+        raise ValueError(
+            f"{when} with {model.pattern[0].encoding.title} and "
+            f"{scheme.title.lower()} positions: {error}"
+        ) from None
+
+
+def _forward(model, task, scheme, max_length):
+    """One row through the model; traced to find what does not fit, never run."""
+    rng = jax.random.key(0)
+    batch = task.sample(rng, jnp.full((1,), max_length), max_length=max_length)
+    placement = scheme(
+        rng,
+        batch.lengths,
+        num_tokens=batch.tokens.shape[1],
+        num_layers=model.dims.num_layers,
+        tokens=batch.tokens,
+    )
+    return apply_model(model, model.init(rng), batch, placement)

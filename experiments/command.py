@@ -1,0 +1,151 @@
+"""What the commands share: help, errors in one line, and the cache of compiled programs."""
+
+import argparse
+import inspect
+import os
+import pathlib
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from experiments.options import nearest
+
+
+class UsageError(ValueError):
+    """The command line cannot be."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parser(doc: str) -> argparse.ArgumentParser:
+    """Returns a parser whose help begins with a module's docstring."""
+    made = _Parser(
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage=argparse.SUPPRESS,
+        add_help=False,
+    )
+    made.add_argument("--help", "-h", action="store_true", help="print this, and stop")
+    made.add_argument(
+        "--compile_cache",
+        metavar="DIR",
+        default=os.environ.get("JAX_COMPILATION_CACHE_DIR", default_cache()),
+        help="where compiled programs are kept for the next run; empty for nowhere "
+        "(default: %(default)s)",
+    )
+    return made
+
+
+def default_cache() -> str:
+    """Returns the user's own cache folder for compiled programs."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return str(pathlib.Path(base).expanduser() / "ropejax" / "compiled")
+
+
+def parse(
+    made: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> tuple[argparse.Namespace, list[str]]:
+    """Returns the options, and what is left: overrides of the config's fields.
+
+    Raises:
+        UsageError: for an unknown option, with the nearest ones.
+    """
+    given, rest = made.parse_known_args(argv)
+    if given.help:
+        print(made.format_help())
+        if any(action.dest == "config" for action in made._actions):
+            print(config_help())
+            print_catalogues()
+        sys.exit(0)
+    names = [name for action in made._actions for name in action.option_strings]
+    for text in rest:
+        name = text.split("=")[0]
+        if text.startswith("-") and not re.match(r"--?(no)?config\.", text):
+            raise UsageError(f"there is no option {name!r}.{nearest(name, names)}")
+    return given, rest
+
+
+def config_help() -> str:
+    """Returns the config's fields with their comments, from the file itself."""
+    from configs import base
+
+    lines = ["fields of a config (--config.group.field=value), and their defaults:"]
+    aliases = {"evaluation": "eval"}
+    for line in inspect.getsource(base.get_config).splitlines():
+        if match := re.match(r"\s+(\w+)\.(\w+) = (.*?)  # (.*)", line):
+            group, field, value, comment = match.groups()
+            value = "not given" if value.startswith("placeholder") else value
+            name = f"{aliases.get(group, group)}.{field}"
+            lines.append(f"  {name:<26} {value:<18} {comment}")
+    return "\n".join(lines) + "\n"
+
+
+def print_catalogues() -> int:
+    """Prints tasks, encodings, position schemes and curricula, one line each."""
+    from ropejax.encodings import ENCODINGS
+    from ropejax.positions import POSITIONS
+    from ropejax.tasks import TASKS
+    from ropejax.training import CURRICULA
+
+    for title, catalogue in {
+        "tasks (task.name)": TASKS,
+        "encodings (encoding.name)": ENCODINGS,
+        "position schemes (positions.name, eval.positions)": POSITIONS,
+        "curricula (train.curriculum)": CURRICULA,
+    }.items():
+        print(f"{title}:")
+        for name, cls in catalogue.items():
+            print(f"  {name:<26} {cls.summary}")
+            if settings := settings_of(cls):
+                print(f"  {'':<26}   {settings}")
+        print()
+    return 0
+
+
+def settings_of(cls: type) -> str:
+    """Returns `name=default, ...` of a class of settings."""
+    parameters = inspect.signature(cls).parameters.values()
+    return ", ".join(
+        f"{parameter.name}={_short(parameter.default)}" for parameter in parameters
+    )
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def prepare_jax(compile_cache: str) -> None:
+    """Sets where compiled programs are kept; call before anything is compiled."""
+    import jax
+
+    if not compile_cache:
+        return
+    jax.config.update("jax_compilation_cache_dir", compile_cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def run(main: Callable[[], int]) -> NoReturn:
+    """Runs a command: errors that a person can mend become one message and code 2."""
+    import absl.logging
+
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    warnings.showwarning = _show_warning
+    try:
+        sys.exit(main())
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from there.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    print(f"warning: {message}", file=sys.stderr)

@@ -1,0 +1,84 @@
+"""The training curve of a run: averages over a window of steps, to rows and TensorBoard."""
+
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+from tensorboardX import SummaryWriter
+
+from experiments.progress import Line
+from experiments.results import ResultsWriter
+from ropejax.training import Progress
+
+
+class Curves:
+    """Writes a point every `every` steps, each the mean over the steps since the last.
+
+    Args:
+        writer: where rows go.
+        folder: where TensorBoard's files go.
+        every: steps a point.
+        first: step at which this process starts; a later point of an earlier process,
+            killed after its last checkpoint, is overwritten.
+        learning_rate: its value by step.
+    """
+
+    def __init__(
+        self, writer: ResultsWriter, folder: pathlib.Path, every: int, first: int
+    ):
+        self._writer, self._every = writer, every
+        self._board = SummaryWriter(str(folder), purge_step=first + 1)
+        self._window: list[Mapping[str, np.ndarray]] = []
+        self._seconds: list[tuple[int, float]] = []
+
+    def add(self, progress: Progress) -> Line:
+        """Takes the metrics of a dispatch, and returns the latest figures."""
+        count = len(progress.metrics.loss)
+        metrics = progress.metrics._asdict()
+        first = progress.step - count
+        start = 0
+        for end in range(1, count + 1):
+            if (first + end) % self._every == 0:
+                self._window.append({k: v[start:end] for k, v in metrics.items()})
+                self._write(first + end)
+                start = end
+        if start < count:
+            self._window.append({k: v[start:] for k, v in metrics.items()})
+        self._seconds = [*self._seconds[-19:], (count, progress.seconds)]
+        return Line(
+            progress.step,
+            self._speed(),
+            float(metrics["loss"].mean()),
+            float(metrics["accuracy"].mean()),
+        )
+
+    def close(self) -> None:
+        """Releases the files of TensorBoard."""
+        self._board.close()
+
+    def _speed(self) -> float:
+        """Steps a second, without the slowest dispatch: it is the one that compiled."""
+        timed = sorted(self._seconds, key=lambda one: one[1] / one[0])
+        timed = timed[:-1] if len(timed) > 1 else timed
+        return sum(count for count, _ in timed) / sum(seconds for _, seconds in timed)
+
+    def _write(self, step: int) -> None:
+        names = ("loss", "accuracy", "grad_norm", "length")
+        point = {
+            name: float(np.concatenate([part[name] for part in self._window]).mean())
+            for name in names
+        }
+        self._window = []
+        speed = self._speed() if self._seconds else None
+        self._writer.write(
+            "training",
+            step=step,
+            loss=point["loss"],
+            accuracy=point["accuracy"],
+            grad_norm=point["grad_norm"],
+            mean_length=point["length"],
+            steps_per_s=speed,
+        )
+        for name, value in (point | ({"steps_per_s": speed} if speed else {})).items():
+            self._board.add_scalar(f"train/{name}", value, step)
+        self._board.flush()

@@ -1,0 +1,46 @@
+"""What a run is called in the results: names for machines, titles for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.build import Experiment
+from experiments.workdir import config_hash
+from ropejax.tasks import TASKS
+
+
+def with_options(name: str, text: str) -> str:
+    """Returns `name`, and behind it in parentheses what is not its default."""
+    text = " ".join(text.split())
+    return f"{name}({text})" if text else name
+
+
+def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
+    """Returns the fields that every row of a run has.
+
+    Args:
+        config: the config, plain.
+        experiment: its objects.
+    """
+    recipe = experiment.recipe
+    titles = {
+        "task": recipe.task.title,
+        "encoding": recipe.model.pattern[0].encoding.title,
+        "positions": recipe.positions.title.lower(),
+    }
+    names: dict[str, Any] = {}
+    for group, title in titles.items():
+        text = config[group]["options"]
+        names[group] = with_options(config[group]["name"], text)
+        names[f"{group}_title"] = with_options(title, text)
+    return names | {
+        "task_order": list(TASKS).index(config["task"]["name"]),
+        "seed": experiment.seed,
+        "learning_rate": config["optim"]["learning_rate"],
+        "train_max_length": config["train"]["max_length"],
+    }
+
+
+def run_id(config: Mapping[str, Any]) -> str:
+    """Returns a name that only runs with the same settings share."""
+    names = [config[group]["name"] for group in ("task", "encoding", "positions")]
+    return "-".join([*names, f"seed{config['train']['seed']}", config_hash(config)])

@@ -1,0 +1,113 @@
+"""Configs from the command line: `--config=FILE:argument --config.train.steps=2e4`.
+
+The work is done by `ml_collections.config_flags`. Around it, names are checked against
+the file first, so that a slip is answered with the nearest names and not a traceback.
+"""
+
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from experiments.options import nearest
+
+
+class _WholeNumber(flags.IntegerParser):
+    """Reads integers, also when written as 1e4."""
+
+    def convert(self, argument):
+        try:
+            return super().convert(argument)
+        except ValueError:
+            number = float(argument)
+            if not number.is_integer():
+                raise ValueError(f"{argument} is no whole number") from None
+            return int(number)
+
+
+config_flags.register_flag_parser_for_type(int, _WholeNumber())
+
+
+def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
+    """Returns the config of a file with the given fields replaced.
+
+    Args:
+        config_file: path of a Python file with `get_config`, and behind a colon its
+            argument, if any: `configs/che.py:task=even_pairs`.
+        overrides: `--config.group.field=value`, or `--config.group.field` and `value`.
+
+    Raises:
+        ValueError: if the file, a field or a value is not as it should be.
+    """
+    file = config_file.split(":")[0]
+    if not pathlib.Path(file).is_file():
+        raise ValueError(f"--config: there is no file {file!r}{_other_files(file)}")
+    if not pathlib.Path(file).read_text().count("def get_config("):
+        raise ValueError(f"--config: {file} defines no get_config.")
+    config = _parse(config_file, [])
+    for path in _paths(overrides):
+        _check_field(config, path)
+    return _parse(config_file, overrides)
+
+
+def _parse(config_file: str, overrides: Sequence[str]) -> ConfigDict:
+    argv = ["experiments", f"--config={config_file}", *overrides]
+    values = flags.FlagValues()
+    holder = config_flags.DEFINE_config_file(
+        "config", lock_config=True, flag_values=values, sys_argv=argv
+    )
+    try:
+        left = values(argv)
+    except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
+        message = str(error).removeprefix("flag --").strip()
+        raise ValueError(f"--{message}" if message != str(error) else message) from None
+    if left[1:]:
+        raise ValueError(
+            f"{left[1]!r} is no argument; fields are given as --config.group.field=value."
+        )
+    return holder.value
+
+
+def _paths(overrides: Sequence[str]) -> Iterator[str]:
+    for text in overrides:
+        if match := re.match(r"--?(?:no)?config\.([^=]*)", text):
+            yield match[1]
+
+
+def _check_field(config: ConfigDict, path: str) -> None:
+    """Raises ValueError, with the nearest fields, unless the config has this one."""
+    fields = list(all_fields(config))
+    if path in fields:
+        return
+    groups = {field.split(".")[0] for field in fields}
+    if path in groups:
+        inside = [field for field in fields if field.startswith(path + ".")]
+        raise ValueError(
+            f"--config.{path} is a group of fields; set one of {', '.join(inside)}."
+        )
+    name = path.split(".")[-1]
+    elsewhere = [field for field in fields if field.split(".")[-1] == name]
+    hint = (
+        f" Did you mean {' or '.join(f'--config.{field}' for field in elsewhere)}?"
+        if elsewhere
+        else nearest(path, fields)
+    )
+    raise ValueError(f"the config has no field {path!r}.{hint}")
+
+
+def all_fields(config: ConfigDict, prefix: str = "") -> Iterator[str]:
+    """Yields the dotted names of all fields of a config."""
+    for name in config:
+        value = config.get_ref(name).get()
+        if isinstance(value, ConfigDict):
+            yield from all_fields(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _other_files(file: str) -> str:
+    folder = pathlib.Path(file).parent
+    known = [str(path) for path in sorted(folder.glob("*.py"))]
+    return f".{nearest(file, known)}" if known else "."

@@ -1,0 +1,233 @@
+"""The columns of the results store: what each means, and how rows become tables.
+
+`FIELDS` is the one place where the columns are documented. Fields beyond those are
+kept as they come: their type is inferred, and becomes text where rows disagree.
+"""
+
+import datetime
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+KINDS = ("run", "training", "evaluation")
+_ALL = (*KINDS, "damaged")
+_TESTED = ("evaluation",)
+_STEPPED = ("training", "evaluation")
+
+# name: (type, kinds of rows that have it, meaning). A "json" field is any JSON value
+# in JSONL, and its text in tables.
+FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "kind": ("text", _ALL, "run, training, evaluation (or damaged)"),
+    "run_id": ("text", KINDS, "unique name of a trained model"),
+    "time": ("text", KINDS, "when the row was written: UTC, ISO 8601"),
+    "study": ("text", KINDS, "the study that the run belongs to"),
+    "group": ("text", KINDS, "a part of the study, such as an ablation"),
+    "task": ("text", KINDS, "catalogue name of the task"),
+    "task_title": ("text", KINDS, "its name in tables and pictures"),
+    "task_order": ("integer", KINDS, "its place in the catalogue; tables follow it"),
+    "encoding": ("text", KINDS, "catalogue name of the encoding"),
+    "encoding_title": ("text", KINDS, "its name in tables and pictures"),
+    "positions": ("text", KINDS, "position scheme in training"),
+    "positions_title": ("text", KINDS, "its name in tables and pictures"),
+    "test_encoding": ("text", _TESTED, "encoding setting in this evaluation"),
+    "test_positions": ("text", _TESTED, "position scheme in this evaluation"),
+    "seed": ("integer", KINDS, "seed of the run"),
+    "learning_rate": ("number", KINDS, "peak of the schedule (training: current)"),
+    "step": ("integer", _STEPPED, "optimizer steps taken"),
+    "length": ("integer", _TESTED, "input length, tokens"),
+    "accuracy": ("number", _STEPPED, "correct / tokens"),
+    "correct": ("integer", _TESTED, "output tokens that are right"),
+    "tokens": ("integer", _TESTED, "output tokens"),
+    "exact": ("integer", _TESTED, "sequences with every output token right"),
+    "rows": ("integer", _TESTED, "sequences"),
+    "loss": ("number", _STEPPED, "mean cross-entropy, nats a token"),
+    "input_blind": ("number", _TESTED, "accuracy of the best input-blind predictor"),
+    "train_max_length": ("integer", KINDS, "longest training length, tokens"),
+    "test_max_length": ("integer", KINDS, "longest length of the score, tokens"),
+    "position_draws": ("integer", _TESTED, "draws of positions averaged over"),
+    "wall_time_s": ("number", _TESTED, "seconds taken by the evaluation"),
+    "grad_norm": ("number", ("training",), "global gradient norm, before clipping"),
+    "steps_per_s": ("number", ("training",), "training speed"),
+    "config": ("json", ("run",), "the whole configuration"),
+    "versions": ("json", ("run",), "of Python, jax, flax, ropejax and others"),
+    "device": ("text", ("run",), "kind of device"),
+    "git_commit": ("text", ("run",), "commit of the code"),
+    "git_dirty": ("flag", ("run",), "whether files differed from that commit"),
+    "text": ("text", ("damaged",), "what was found in place of a row"),
+    "source": ("text", _ALL, "JSONL file that the row was written to"),
+    "line": ("integer", _ALL, "its line there, from 1"),
+    "store": ("text", _ALL, "results folder that it was read from"),
+}
+REQUIRED = {
+    "run": ("config", "seed"),
+    "training": ("step",),
+    "evaluation": (
+        *("task", "encoding", "positions", "seed", "step", "length", "correct"),
+        *("tokens", "exact", "rows", "input_blind", "train_max_length"),
+    ),
+}
+# Of rows that agree in these, the latest counts.
+KEYS = {
+    "run": ("run_id",),
+    "training": ("run_id", "step"),
+    "evaluation": ("run_id", "test_encoding", "test_positions", "step", "length"),
+    "damaged": ("source", "line"),
+}
+_ARROW = {
+    "text": pa.string(),
+    "json": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "flag": pa.bool_(),
+}
+_PYTHON = {"text": str, "integer": int, "number": int | float, "flag": bool}
+
+
+def new_row(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a row of plain Python values, complete and checked.
+
+    `None` is dropped, `time` is added; an evaluation's `accuracy` is computed, and its
+    `test_encoding` and `test_positions` are those of training unless given.
+
+    Raises:
+        ValueError: for an unknown kind, an absent field of `REQUIRED`, a value of
+            another type than `FIELDS` says, or counts that cannot be.
+    """
+    if kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"kind must be one of {KINDS}, got {kind!r}{hint}")
+    row = {"kind": kind} | {k: _plain(v) for k, v in fields.items() if v is not None}
+    if absent := [name for name in ("run_id", *REQUIRED[kind]) if name not in row]:
+        raise ValueError(f"{kind} row lacks {absent}; it has {sorted(row)}")
+    row["time"] = _utc(row.get("time"))
+    check_types(row)
+    if kind == "evaluation":
+        row.setdefault("test_encoding", row["encoding"])
+        row.setdefault("test_positions", row["positions"])
+        _check_counts(row)
+        row["accuracy"] = row["correct"] / row["tokens"]
+    return row
+
+
+def check_types(row: Mapping[str, Any]) -> None:
+    """Raise ValueError, naming field and value, where `row` is not as `FIELDS` says."""
+    if row.get("kind") not in _ALL:
+        raise ValueError(f"kind must be one of {KINDS}, got {row.get('kind')!r}")
+    for name, value in row.items():
+        python = _PYTHON.get(FIELDS[name][0]) if name in FIELDS else None
+        if python is None or value is None:
+            continue
+        flag_as_number = isinstance(value, bool) and python is not bool
+        too_large = python is int and isinstance(value, int) and abs(value) >= 2**63
+        if flag_as_number or too_large or not isinstance(value, python):
+            raise ValueError(
+                f"{name} must be of type {FIELDS[name][0]} ({FIELDS[name][2]}), "
+                f"got {value!r}"
+            )
+
+
+def _check_counts(row: Mapping[str, Any]) -> None:
+    for part, whole in (("correct", "tokens"), ("exact", "rows")):
+        if not 0 <= row[part] <= row[whole] or row[whole] == 0:
+            raise ValueError(
+                f"{part} must lie in 0..{whole}, and {whole} above 0, got "
+                f"{part}={row[part]}, {whole}={row[whole]} at length {row['length']}"
+            )
+    given = row.get("accuracy", row["correct"] / row["tokens"])
+    if abs(given - row["correct"] / row["tokens"]) > 1e-5:
+        raise ValueError(
+            f"accuracy {given} is not correct / tokens = {row['correct']} / "
+            f"{row['tokens']} at length {row['length']}; leave it out, it is computed"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Turn arrays of one element into Python numbers, and larger ones into lists."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "tolist"):  # numpy and jax
+        return value.tolist()
+    return value
+
+
+def _utc(time: str | None) -> str:
+    if time is None:
+        moment = datetime.datetime.now(datetime.UTC)
+    else:
+        moment = datetime.datetime.fromisoformat(time)
+        if moment.tzinfo is None:
+            raise ValueError(f"time must name its zone, got {time!r}; add +00:00")
+    return moment.astimezone(datetime.UTC).isoformat(timespec="microseconds")
+
+
+def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Make a table with one column for each field that any of `rows` has."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({n: _column(n, [row.get(n) for row in rows]) for n in names})
+
+
+def _column(name: str, values: list) -> pa.Array:
+    declared = FIELDS.get(name, ("", (), ""))[0]
+    if declared == "json" or any(isinstance(v, dict | list) for v in values):
+        return _as_text(values)
+    if declared:
+        return pa.array(values, _ARROW[declared])
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):  # rows disagree
+        return _as_text(values)
+
+
+def _as_text(values: list) -> pa.Array:
+    texts = [v if isinstance(v, str | None) else json.dumps(v) for v in values]
+    return pa.array(texts, pa.string())
+
+
+def concatenate(tables: Sequence[pa.Table], kind: str) -> pa.Table:
+    """Join tables of one kind of rows over the union of their columns.
+
+    The columns that `FIELDS` gives the kind come first, also where no row has them;
+    then those others that some row has. Where tables disagree on the type of a field
+    that is not in `FIELDS`, integers and numbers become numbers, and all else text.
+    """
+    declared = {
+        name: _ARROW[field[0]] for name, field in FIELDS.items() if kind in field[1]
+    }
+    types: dict[str, set] = {}
+    for table in tables:
+        for field in table.schema:
+            if field.name not in FIELDS and table[field.name].null_count < len(table):
+                types.setdefault(field.name, set()).add(field.type)
+    schema = pa.schema(declared | {name: _common(types[name]) for name in types})
+    return pa.concat_tables([schema.empty_table(), *(_fit(t, schema) for t in tables)])
+
+
+def _common(types: set) -> pa.DataType:
+    if len(types) == 1:
+        return next(iter(types))
+    return pa.float64() if types == {pa.int64(), pa.float64()} else pa.string()
+
+
+def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        pc.cast(table[field.name], field.type)
+        if field.name in table.column_names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def last_of_each(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Keep, of rows that agree in the columns `names`, the last; the order stays."""
+    numbered = table.select(names).append_column("row", pa.array(np.arange(len(table))))
+    last = numbered.group_by(names).aggregate([("row", "max")])["row_max"]
+    return table.take(np.sort(last.to_numpy()))

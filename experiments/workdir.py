@@ -1,0 +1,117 @@
+"""The folder of one run: its config, and that nothing else is ever put there.
+
+config.json         every setting, as first written (train.steps may grow)
+checkpoints/        the newest and the best state
+results/            rows: the run, its training curve, its scores by length
+tensorboard/        the training curve, for TensorBoard
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ml_collections import ConfigDict
+
+FREE = ("train.steps", "train.steps_per_dispatch", "train.log_every")
+FREE += ("train.save_every", "train.keep", "eval.")
+"""Fields that may change between two commands on one folder: none alters a step."""
+
+
+def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a config as JSON would hold it."""
+    values = config.to_dict() if isinstance(config, ConfigDict) else config
+    return json.loads(json.dumps(values))
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the fields of a config by dotted name."""
+    fields: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            fields |= flat(value, f"{prefix}{name}.")
+        else:
+            fields[prefix + name] = value
+    return fields
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Returns eight hexadecimal digits that the fields which alter training determine."""
+    fields = {
+        name: value for name, value in flat(config).items() if not name.startswith(FREE)
+    }
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def check_same(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
+    """Raises ValueError if the folder holds a run of another config.
+
+    A larger `train.steps`, and fields that alter no step (logging, saving, evaluation),
+    may differ.
+    """
+    found = read_config(workdir)
+    if found is None:
+        return
+    there, here = flat(found), flat(config)
+    lines = [
+        f"{name} is {there.get(name, 'absent')!r} there and {here.get(name, 'absent')!r} "
+        "here"
+        for name in sorted(there.keys() | here.keys())
+        if there.get(name) != here.get(name) and not name.startswith(FREE)
+    ]
+    if there["train.steps"] > here["train.steps"]:
+        lines.append(
+            f"train.steps={here['train.steps']} is below the {there['train.steps']} "
+            "there (a larger one extends the run)"
+        )
+    if lines:
+        raise ValueError(
+            f"the workdir {workdir} holds a run of another config: {'; '.join(lines)}. "
+            "Choose another --workdir, or repeat the command that made this one."
+        )
+
+
+def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the config of a folder, None if it holds no run.
+
+    Raises:
+        ValueError: if the file is no JSON.
+    """
+    path = pathlib.Path(workdir) / "config.json"
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}).") from None
+
+
+def write_config(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
+    """Writes config.json, whole or not at all."""
+    path = workdir / "config.json"
+    temporary = path.with_suffix(".json.tmp")
+    temporary.write_text(json.dumps(config, indent=2) + "\n")
+    os.replace(temporary, path)
+
+
+@contextmanager
+def locked(workdir: pathlib.Path) -> Iterator[None]:
+    """Holds the folder for this process; it is free again however the process ends.
+
+    Raises:
+        ValueError: if another process trains there.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    with open(workdir / ".lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"another process is training in {workdir}; wait for it, or choose "
+                "another --workdir."
+            ) from None
+        yield

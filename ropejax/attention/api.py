@@ -1,0 +1,125 @@
+"""`attend`: one meaning of attention for every encoding, mask and engine."""
+
+import logging
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ropejax.attention import checks
+from ropejax.attention.blockwise import blockwise
+from ropejax.attention.choice import choose
+from ropejax.attention.dense import dense
+from ropejax.attention.normalizers import Normalizer, Softmax
+from ropejax.encodings.base import Dims, Encoding
+from ropejax.tokens import Tokens
+from ropejax.typing import Params, Rng
+
+_log = logging.getLogger(__name__)
+
+
+def attend(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    v: Float[Array, "B S K H"],
+    *,
+    encoding: Encoding,
+    params: Params = None,
+    query: Tokens,
+    key: Tokens,
+    mask=None,
+    scale: float | Array | None = None,
+    row_scale: Float[Array, "#B #T #N"] | None = None,
+    normalizer: Normalizer | None = None,
+    normalizer_params: Params = None,
+    dropout_rate: float = 0.0,
+    rng: Rng | None = None,
+    implementation: str = "auto",
+    block_q: int = 256,
+    block_k: int = 128,
+    return_lse: bool = False,
+):
+    """Attends from queries to keys under a position encoding.
+
+    `out = outputs(mix(normalizer(row_scale * logits), values))`, logits being the
+    encoding's, `fold(scale * product + bias)`. Every engine computes this, dropout
+    included, to rounding; which one "auto" takes and why, `choose` says, and the log at
+    level DEBUG. A row that sees no key gives zeros, and zero gradients.
+
+    Args:
+        q: queries, `[B, T, N, H]`.
+        k: keys, `[B, S, K, H]`, N a multiple of K.
+        v: values, `[B, S, K, Hv]`.
+        encoding: settings of the position encoding.
+        params: what its `prepare` returned; None for an encoding without parameters of
+            its own, which is prepared here.
+        query: where the queries are (with features, if the encoding makes any).
+        key: where the keys are.
+        mask: a mask of (query, key), or None for full attention within segments.
+        scale: factor on queries times keys; `1 / sqrt(H)` if None. An array may hold
+            one for each head, `[1, N, 1, 1]`.
+        row_scale: factor on the logits of each query and head, `[B, T, N]` or 1 for
+            any of them: see `ropejax.attention.scales`.
+        normalizer: what turns logits into weights; a softmax if None.
+        normalizer_params: its parameters.
+        dropout_rate: probability of dropping a weight, where an rng is given.
+        rng: PRNG key of dropout; None at evaluation.
+        implementation: "auto", "dense" (the whole matrix of logits; the reference) or
+            "blockwise" (memory linear in length; no forward-mode derivative).
+        block_q: most queries in a block, blockwise.
+        block_k: most keys in a block, blockwise.
+        return_lse: also return the log-sum-exp of each row, `[B, N, T]`.
+
+    Returns:
+        Outputs `[B, T, N, Hv]`, and the log-sum-exp if asked for.
+
+    Raises:
+        ValueError: if shapes do not fit each other, a setting is out of range, a table
+            of distances is too short, or mask or engine cannot serve the methods.
+    """
+    normalizer = Softmax() if normalizer is None else normalizer
+    checks.check_arrays(q, k, v)
+    checks.check_tokens(q, k, encoding, query, key)
+    checks.check_mask(mask, encoding, q.shape[1])
+    checks.check_settings(normalizer, dropout_rate, return_lse, block_q, block_k)
+    checks.check_row_scale(row_scale, q)
+    normalizer.check(normalizer_params, q.shape[2])
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    checks.check_scale(scale, q.shape[2])
+    choice = choose(
+        implementation,
+        num_queries=q.shape[1],
+        num_keys=k.shape[1],
+        encoding=encoding,
+        normalizer=normalizer,
+    )
+    _log.debug("%s attention: %s.", *choice)
+    if params is None:
+        params = encoding.prepare({}, {}, query, key, dims_of(q, k))
+    seed = None
+    if dropout_rate and rng is not None:
+        seed = jax.random.bits(rng, (2,), jnp.uint32)
+    common = {
+        "encoding": encoding,
+        "params": params,
+        "query": query,
+        "key": key,
+        "mask": mask,
+        "scale": scale,
+        "row_scale": row_scale,
+        "normalizer": normalizer,
+        "normalizer_params": normalizer_params,
+        "dropout_rate": dropout_rate,
+        "seed": seed,
+        "return_lse": return_lse,
+    }
+    if choice.implementation == "dense":
+        return dense(q, k, v, **common)
+    return blockwise(q, k, v, **common, block_q=block_q, block_k=block_k)
+
+
+def dims_of(q: Float[Array, "B T N H"], k: Float[Array, "B S K H"]) -> Dims:
+    """Returns the sizes that queries and keys tell, the model's width as N times H."""
+    heads, width = q.shape[2], q.shape[3]
+    return Dims(heads, k.shape[2], width, heads * width)

@@ -1,0 +1,215 @@
+"""Exact attention block by block: memory linear in length, any encoding, any mask.
+
+The engine of choice wherever the whole matrix of logits is too large: it runs where JAX
+runs, gives gradients to everything an encoding may learn, and skips the blocks that the
+mask, the segments or the padding rule out.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from ropejax.attention import blocks
+from ropejax.attention.dropout import kept_pairs
+from ropejax.attention.normalizers import Normalizer, Softmax
+from ropejax.attention.online import Program, online, varying_like
+from ropejax.attention.visibility import NEGATIVE, visible_counts, visible_pairs
+from ropejax.encodings.base import Encoding
+from ropejax.tokens import Tokens
+from ropejax.typing import Params
+
+
+def blockwise(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    v: Float[Array, "B S K H"],
+    *,
+    encoding: Encoding,
+    params: Params,
+    query: Tokens,
+    key: Tokens,
+    mask=None,
+    scale: float | Array,
+    row_scale: Float[Array, "#B T #N"] | None = None,
+    normalizer: Normalizer | None = None,
+    normalizer_params: Params = None,
+    dropout_rate: float = 0.0,
+    seed: UInt32[Array, "2"] | None = None,
+    return_lse: bool = False,
+    block_q: int = 256,
+    block_k: int = 128,
+):
+    """Attends as `dense` does, without ever holding more than a block of logits.
+
+    Args:
+        q: queries, `[B, T, N, H]`.
+        k: keys, `[B, S, K, H]`, N a multiple of K.
+        v: values, `[B, S, K, Hv]`.
+        encoding: settings of the position encoding.
+        params: what its `prepare` returned.
+        query: where the queries are.
+        key: where the keys are, by rising index if the encoding has a carry.
+        mask: a mask or None.
+        scale: factor on queries times keys; an array has at most an axis of N heads.
+        row_scale: factor on the final logits of each query and head, or None.
+        normalizer: what turns logits into weights; a softmax if None.
+        normalizer_params: its parameters.
+        dropout_rate: probability of dropping a weight.
+        seed: two random words for dropout, or None for none.
+        return_lse: also return the log-sum-exp, `[B, N, T]`, differentiable.
+        block_q: most queries in a block.
+        block_k: most keys in a block.
+
+    Returns:
+        Outputs `[B, T, N, Hv]` in q's dtype, and the log-sum-exp if asked for.
+
+    Raises:
+        TypeError: in forward-mode differentiation (`jax.jvp`, `jax.jacfwd`).
+
+    References:
+        Rabe and Staats 2021, arXiv 2112.05682; Dao et al. 2022, arXiv 2205.14135.
+    """
+    grid_q = blocks.grid(q.shape[1], block_q)
+    grid_k = blocks.grid(k.shape[1], block_k)
+    whole_query, dtype = query, q.dtype
+    q_views = encoding.queries(params, q, query)
+    k_views = encoding.keys(params, k, key)
+    values = encoding.values(params, v, key)
+    normalizer = Softmax() if normalizer is None else normalizer
+    counts = visible_counts(query, key, mask) if normalizer.needs_counts else None
+    rows = (_as_rows(row_scale, query), _as_rows(counts, query))
+    shared = {
+        "params": params,
+        "normalizer": normalizer_params,
+        "scale": scale,
+        "distances": key.distances,
+        "seed": seed if dropout_rate else None,
+    }
+    query = blocks.padded_tokens(query, grid_q, keys=False)
+    key = blocks.padded_tokens(key, grid_k, keys=True)
+    visits = blocks.plan(
+        query,
+        key,
+        mask,
+        grid_q,
+        grid_k,
+        nearest_first=encoding.has_carry or normalizer.has_carry,
+    )
+    query_side = _Split.of((*blocks.padded((q_views, rows), grid_q), query))
+    key_side = _Split.of((*blocks.padded((k_views, values), grid_k), key))
+    shared = _Split.of(shared)
+    specs = (shared.spec, query_side.spec, key_side.spec)
+    shape = (q.shape[0], q.shape[2])
+    methods = (encoding, mask, normalizer, dropout_rate)
+    program = _program(*methods, specs, shape, (grid_q.size, grid_k.size))
+    arrays = (
+        shared.floats,
+        query_side.floats,
+        key_side.floats,
+        (shared.others, query_side.others, key_side.others),
+        visits,
+    )
+    arrays = jax.tree.map(lambda x: varying_like(x, arrays), arrays)
+    try:
+        out, lse = online(program, *arrays)
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise TypeError(
+            "blockwise attention has no forward-mode derivative (jax.jvp, jax.jacfwd); "
+            'use reverse mode, or implementation="dense".'
+        ) from error
+    out, lse = out[:, : whole_query.length], lse[:, :, : whole_query.length]
+    lse = jnp.where(lse == jnp.inf, -jnp.inf, lse)
+    out, lse = normalizer.finish(normalizer_params, out, lse)
+    out = encoding.outputs(params, out, whole_query).astype(dtype)
+    return (out, lse) if return_lse else out
+
+
+def _as_rows(x: Array | None, query: Tokens) -> Array | None:
+    if x is None:
+        return None
+    return jnp.broadcast_to(x, (x.shape[0], query.length, x.shape[2]))
+
+
+def _program(
+    encoding: Encoding,
+    mask,
+    normalizer: Normalizer,
+    dropout_rate: float,
+    specs: "tuple[_Spec, _Spec, _Spec]",
+    shape: tuple[int, int],
+    sizes: tuple[int, int],
+) -> Program:
+    shared_spec, query_spec, key_spec = specs
+
+    def queries(params, q_i, fixed, i):
+        shared = shared_spec.joined(params, fixed[0])
+        others = blocks.sliced(fixed[1], i, sizes[0])
+        return shared, query_spec.joined(q_i, others)
+
+    def start(params, q_i, fixed, i):
+        shared, (views, _, query) = queries(params, q_i, fixed, i)
+        state = ()
+        if encoding.has_carry:
+            state = encoding.init_carry(shared["params"], views, query)
+        return state, normalizer.init_carry((*shape, sizes[0]))
+
+    def step(params, q_i, k_j, fixed, i, j, state):
+        shared, (q_views, rows, query) = queries(params, q_i, fixed, i)
+        others = blocks.sliced(fixed[2], j, sizes[1])
+        k_views, values, key = key_spec.joined(k_j, others)
+        key = key.replace(distances=shared["distances"])
+        row_scale, counts = rows
+        params = shared["params"]
+        visible = visible_pairs(query, key, mask)
+        carried, left = state
+        carried, logits = encoding.score(
+            params, carried, q_views, k_views, query, key, visible, shared["scale"]
+        )
+        logits = logits.astype(jnp.float32)
+        if row_scale is not None:
+            logits = logits * jnp.swapaxes(row_scale, 1, 2)[..., None]
+        left, logits = normalizer.log_weights(
+            shared["normalizer"], left, logits, visible, counts
+        )
+        logits = jnp.where(visible, logits, NEGATIVE)
+
+        def mix(weights):
+            if shared["seed"] is not None:
+                keep = kept_pairs(shared["seed"], dropout_rate, shape, query, key)
+                weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
+            return encoding.mix(params, weights, values, query, key)
+
+        return (carried, left), logits, mix
+
+    return Program(start, step, normalizer.normalized, *sizes)
+
+
+class _Spec(NamedTuple):
+    """How a pytree was split into floating-point arrays and others."""
+
+    treedef: Any
+    is_float: tuple[bool, ...]
+
+    def joined(self, floats: list, others: list) -> Any:
+        floats, others = iter(floats), iter(others)
+        leaves = [next(floats) if f else next(others) for f in self.is_float]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+class _Split(NamedTuple):
+    floats: list
+    others: list
+    spec: _Spec
+
+    @classmethod
+    def of(cls, tree: Any) -> "_Split":
+        leaves, treedef = jax.tree.flatten(tree)
+        leaves = [jnp.asarray(x) for x in leaves]
+        is_float = tuple(jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves)
+        floats = [x for x, f in zip(leaves, is_float, strict=True) if f]
+        others = [x for x, f in zip(leaves, is_float, strict=True) if not f]
+        return cls(floats, others, _Spec(treedef, is_float))

@@ -1,0 +1,84 @@
+"""Attention spelled out: the readable reference that every other engine must equal.
+
+It forms the whole `[B, N, T, S]` array of logits, for short sequences and tests.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from ropejax.attention.dropout import kept_pairs
+from ropejax.attention.normalizers import Normalizer, Softmax
+from ropejax.attention.visibility import NEGATIVE as NEGATIVE
+from ropejax.attention.visibility import visible_counts
+from ropejax.attention.visibility import visible_pairs as visible_pairs
+from ropejax.encodings.base import Encoding
+from ropejax.tokens import Tokens
+from ropejax.typing import Params
+
+
+def dense(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    v: Float[Array, "B S K H"],
+    *,
+    encoding: Encoding,
+    params: Params,
+    query: Tokens,
+    key: Tokens,
+    mask=None,
+    scale: float | Array,
+    row_scale: Float[Array, "#B T #N"] | None = None,
+    normalizer: Normalizer | None = None,
+    normalizer_params: Params = None,
+    dropout_rate: float = 0.0,
+    seed: UInt32[Array, "2"] | None = None,
+    return_lse: bool = False,
+):
+    """Attends with the whole matrix of logits in memory, softmax in float32.
+
+    `out = outputs(mix(softmax(where(visible, logits, -inf)), values))`; a row that sees
+    no key gives zeros, and zero gradients.
+
+    Args:
+        q: queries, `[B, T, N, H]`.
+        k: keys, `[B, S, K, H]`, N a multiple of K.
+        v: values, `[B, S, K, Hv]`.
+        encoding: settings of the position encoding.
+        params: what its `prepare` returned.
+        query: where the queries are.
+        key: where the keys are.
+        mask: a mask or None.
+        scale: factor on queries times keys.
+        row_scale: factor on the final logits of each query and head, or None.
+        normalizer: what turns logits into weights; a softmax if None.
+        normalizer_params: its parameters.
+        dropout_rate: probability of dropping a weight.
+        seed: two random words for dropout, or None for none.
+        return_lse: also return the log of the softmax's denominator, `[B, N, T]`,
+            minus infinity where a row sees no key.
+
+    Returns:
+        Outputs `[B, T, N, Hv]` in q's dtype, and the log-sum-exp if asked for.
+    """
+    normalizer = Softmax() if normalizer is None else normalizer
+    visible = visible_pairs(query, key, mask)
+    q_views = encoding.queries(params, q, query)
+    k_views = encoding.keys(params, k, key)
+    state = encoding.init_carry(params, q_views, query)
+    _, logits = encoding.score(
+        params, state, q_views, k_views, query, key, visible, scale
+    )
+    logits = logits.astype(jnp.float32)
+    if row_scale is not None:
+        logits = logits * jnp.swapaxes(row_scale, 1, 2)[..., None]
+    counts = visible_counts(query, key, mask) if normalizer.needs_counts else None
+    weights, lse = normalizer.weights(
+        normalizer_params, logits, visible, query, key, counts
+    )
+    if dropout_rate and seed is not None:
+        keep = kept_pairs(seed, dropout_rate, weights.shape[:2], query, key)
+        weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
+    values = encoding.values(params, v, key)
+    out = encoding.mix(params, weights, values, query, key)
+    out = encoding.outputs(params, out, query).astype(q.dtype)
+    return (out, lse) if return_lse else out

@@ -1,0 +1,128 @@
+"""Normalizers that need whole rows of logits, so that only `dense` computes them."""
+
+import dataclasses
+import functools
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ropejax.attention.normalizers import Normalizer, Softmax
+from ropejax.attention.visibility import NEGATIVE
+
+_BISECTIONS = 40  # halves an interval of at most 1 to below float32's resolution
+
+
+@dataclasses.dataclass(frozen=True)
+class Entmax(Normalizer):
+    """Alpha-entmax: a softmax whose small weights are exactly zero.
+
+    `p = max(0, (alpha - 1) l - tau) ** (1 / (alpha - 1))`, tau such that a row sums to
+    one, found by bisection; alpha 2 is sparsemax, alpha towards 1 the softmax. The
+    gradient is that of the exact solution.
+
+    Attributes:
+        alpha: above 1.
+
+    References:
+        Peters et al. 2019, arXiv 1905.05702; with logits scaled by length (ASEntmax,
+        `scales.adaptive_scale`): Vasylenko et al. 2025, arXiv 2506.16640.
+    """
+
+    alpha: float = 1.5
+
+    blockwise: ClassVar[bool] = False
+    has_lse: ClassVar[bool] = False
+
+    def __post_init__(self):
+        if not self.alpha > 1:
+            raise ValueError(f"alpha must be above 1, got {self.alpha}; 1 is Softmax.")
+
+    def weights(self, params, logits, visible, query, key, counts=None):
+        """Returns weights; there is no log-sum-exp."""
+        logits = jnp.where(visible, logits, NEGATIVE)
+        return jnp.where(visible, entmax(logits, float(self.alpha)), 0.0), None
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def entmax(logits: Float[Array, "*B S"], alpha: float) -> Float[Array, "*B S"]:
+    """Returns alpha-entmax over the last axis.
+
+    Args:
+        logits: float32 logits.
+        alpha: above 1.
+    """
+    power = 1 / (alpha - 1)
+    scaled = (alpha - 1) * (logits - logits.max(-1, keepdims=True))
+    # At the top logit alone p <= 1 means tau >= -1; p <= 1 / S there means tau <= this.
+    low = jnp.full((*logits.shape[:-1], 1), -1.0)
+    high = jnp.full_like(low, -(logits.shape[-1] ** (1 - alpha)))
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) / 2
+        total = (jnp.maximum(scaled - middle, 0) ** power).sum(-1, keepdims=True)
+        return jnp.where(total >= 1, middle, low), jnp.where(total >= 1, high, middle)
+
+    low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))
+    p = jnp.maximum(scaled - low, 0) ** power
+    return p / p.sum(-1, keepdims=True)
+
+
+@entmax.defjvp
+def _entmax_jvp(alpha, primals, tangents):
+    (logits,), (d_logits,) = primals, tangents
+    p = entmax(logits, alpha)
+    slope = jnp.where(p > 0, jnp.where(p > 0, p, 1.0) ** (2 - alpha), 0.0)
+    mean = (slope * d_logits).sum(-1, keepdims=True) / slope.sum(-1, keepdims=True)
+    return p, slope * (d_logits - mean)
+
+
+@dataclasses.dataclass(frozen=True)
+class Selective(Softmax):
+    """Queries tell later ones which keys to forget: `softmax(l - F)`.
+
+    `F_ij = sum_{i' < i} S_i'j`, `S = relu(l)` of head 0 with zeros on the diagonal and,
+    to keep the first token, in column 0. No parameters. Queries must be in order of
+    index, from the first token on, and the mask causal.
+
+    References:
+        Leviathan et al. 2024, "Selective Attention Improves Transformer", arXiv
+        2410.02703 (not the method of arXiv 2411.12892 of the same name).
+    """
+
+    blockwise: ClassVar[bool] = False
+
+    def weights(self, params, logits, visible, query, key, counts=None):
+        """Returns weights and the log-sum-exp."""
+        i, j = query.index[:, :, None], key.index[:, None, :]
+        selects = visible[:, 0] & (i != j) & (j != 0)
+        select = jnp.where(selects, jax.nn.relu(logits[:, 0]), 0.0)
+        forget = jnp.cumsum(select, axis=1) - select
+        logits = logits - forget[:, None]
+        return super().weights(params, logits, visible, query, key)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveTemperature(Softmax):
+    """A softmax sharpened where its entropy is high, at test time.
+
+    `softmax(t l)`, `t = max(1, poly(e))` for an entropy e above 0.5 nats, else 1.
+
+    References:
+        Velickovic et al. 2024, "softmax is not enough (for sharp out-of-distribution)",
+        arXiv 2410.01104, figure 5 (the polynomial).
+    """
+
+    blockwise: ClassVar[bool] = False
+
+    def weights(self, params, logits, visible, query, key, counts=None):
+        """Returns weights and the log-sum-exp of the sharpened logits."""
+        p, _ = super().weights(params, logits, visible, query, key)
+        log_p = jnp.log(jnp.where(p > 0, p, 1.0))
+        entropy = -(p * log_p).sum(-1, keepdims=True)
+        polynomial = jnp.array([-0.037, 0.481, -2.3, 4.917, -1.791])
+        sharpness = jnp.maximum(jnp.polyval(polynomial, entropy), 1.0)
+        sharpness = jnp.where(entropy > 0.5, sharpness, 1.0)
+        return super().weights(params, logits * sharpness, visible, query, key)

@@ -1,0 +1,305 @@
+"""The contract of an encoding: hooks that do nothing unless a method needs them.
+
+An encoding is a frozen, hashable dataclass of settings: no arrays, no randomness, no
+state. Its parameters are made by `init_shared` and `init_layer` and passed in, so the
+same object serves training, another test-time setting (`dataclasses.replace`), and any
+number of models. The transformer and the attention engines call every hook, always, at
+fixed places, and know no method by name:
+
+    prepare          once a layer      work on weights alone; what depends on all tokens
+    embed            once a model      absolute encodings add here
+    query_features,  once a token      content-dependent methods: gates, projections
+      key_features
+    queries, keys    once a token      rotations; several views where a method needs
+    them values, outputs  once a token      rotations of values and outputs
+    product          once a block      queries against keys, before the scale
+    bias             once a block      added after the scale, in nats
+    carry            once a block      what depends on the tokens between query and key
+    logits           once a block      the last word on logits, before the mask
+    mix              once a block      weights against values; linear in the weights
+
+    logits = fold(carried(scale * product + bias)), then the mask, then the softmax
+
+A method that belongs inside the scale multiplies its bias by `scale`. Per-head
+constants are arrays with an axis of N heads. Masks and counts go by `Tokens.index`;
+what an encoding sees is `Tokens.positions`, or `relative_positions(query, key)`.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Shaped
+
+from ropejax.tokens import Tokens
+from ropejax.typing import Logits, Params, Rng
+
+Views = tuple[Any, ...]
+
+
+class Dims(NamedTuple):
+    """The sizes of the model that an encoding serves, for `init_shared`, `init_layer`.
+
+    Attributes:
+        num_heads: query heads, N.
+        num_kv_heads: key/value heads, K.
+        head_dim: width of a head, H.
+        embed_dim: width of the model, D.
+        num_layers: number of layers.
+        causal: True if no query ever attends to a later key.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    embed_dim: int
+    num_layers: int = 1
+    causal: bool = False
+
+
+def dot_product(q: Float[Array, "B T N H"], k: Float[Array, "B S K H"]) -> Logits:
+    """Returns `q . k` for every pair, in float32, grouped heads expanded.
+
+    Args:
+        q: queries, `[B, T, N, H]`.
+        k: keys, `[B, S, K, H]`; query head n reads key head `n // (N // K)`.
+
+    Returns:
+        Logits `[B, N, T, S]`, unscaled.
+    """
+    batch, length, heads, width = q.shape
+    groups = k.shape[2]
+    if groups == heads:
+        return jnp.einsum("btnh,bsnh->bnts", q, k, preferred_element_type=jnp.float32)
+    q = q.reshape(batch, length, groups, heads // groups, width)
+    logits = jnp.einsum("btkgh,bskh->bkgts", q, k, preferred_element_type=jnp.float32)
+    return logits.reshape(batch, heads, length, k.shape[1])
+
+
+def weighted_sum(
+    weights: Float[Array, "B N T S"], v: Float[Array, "B S K H"]
+) -> Float[Array, "B T N H"]:
+    """Returns `sum_s weights[.., s] v[s]` in float32, grouped heads expanded.
+
+    Args:
+        weights: attention weights, `[B, N, T, S]`.
+        v: values, `[B, S, K, H]`.
+
+    Returns:
+        Outputs `[B, T, N, H]`.
+    """
+    batch, heads, length, _ = weights.shape
+    groups = v.shape[2]
+    if v.dtype != jnp.float32:
+        weights = weights.astype(v.dtype)
+    if groups == heads:
+        return jnp.einsum(
+            "bnts,bsnh->btnh", weights, v, preferred_element_type=jnp.float32
+        )
+    weights = weights.reshape(batch, groups, heads // groups, length, -1)
+    out = jnp.einsum(
+        "bkgts,bskh->btkgh", weights, v, preferred_element_type=jnp.float32
+    )
+    return out.reshape(batch, length, heads, v.shape[-1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """A position encoding with every hook at rest: no position information at all.
+
+    Class attributes state what a method promises; the conformance tests hold it to
+    them.
+
+    Attributes:
+        title: the method's usual name.
+        summary: one line for lists.
+        reference: paper and arXiv id.
+        causal_only: True if the method is undefined for keys after the query.
+        shift_invariant: True if shifting all positions by one constant changes nothing.
+        length_dependent: True if an output may change when later tokens are appended
+            even under a causal mask.
+        by_distance: True if positions enter through differences only, so that a table
+            of distances may stand in for them.
+        has_carry: True if a logit depends on the tokens between query and key.
+    """
+
+    title: ClassVar[str] = "No encoding"
+    summary: ClassVar[str] = "no position information"
+    reference: ClassVar[str] = ""
+    causal_only: ClassVar[bool] = False
+    shift_invariant: ClassVar[bool] = True
+    length_dependent: ClassVar[bool] = False
+    by_distance: ClassVar[bool] = True
+    has_carry: ClassVar[bool] = False
+
+    @property
+    def position_limit(self) -> int | None:
+        """Positions must be below this number; None if there is no limit."""
+        return None
+
+    def check(self, dims: Dims) -> None:
+        """Raises ValueError if the method cannot serve a model of these sizes."""
+
+    def init_shared(self, rng: Rng, dims: Dims) -> Params:
+        """Returns parameters that all layers share (a pytree, `{}` for none)."""
+        return {}
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns one layer's own parameters (a pytree, `{}` for none)."""
+        return {}
+
+    def prepare(
+        self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
+    ) -> Params:
+        """Returns what the other hooks receive as `params`, once a layer.
+
+        Work on weights alone belongs here, and constants of each head (as arrays with
+        an axis of N, so that heads can be sharded), and what depends on the whole
+        length.
+        """
+        return {**shared, **layer}
+
+    def embed(
+        self, shared: Params, x: Float[Array, "B L D"], where: Tokens
+    ) -> Float[Array, "B L D"]:
+        """Returns token embeddings with positions in them."""
+        return x
+
+    def query_features(
+        self,
+        params: Params,
+        x: Float[Array, "B T D"],
+        q: Float[Array, "B T N H"],
+        query: Tokens,
+        state: Any = None,
+    ) -> Any:
+        """Returns a pytree of per-token features `[B, T, ...]` of the queries.
+
+        `x` is what q was projected from. `state` is what `key_features` returned for
+        the tokens before these, None at the start of a sequence.
+        """
+        return None
+
+    def key_features(
+        self,
+        params: Params,
+        x: Float[Array, "B S D"],
+        k: Float[Array, "B S K H"],
+        key: Tokens,
+        state: Any = None,
+    ) -> tuple[Any, Any]:
+        """Returns features `[B, S, ...]` of the keys, and the state after them.
+
+        The state is what decoding needs of all tokens so far, to go on with later ones.
+        """
+        return None, None
+
+    def queries(
+        self, params: Params, q: Float[Array, "B T N H"], query: Tokens
+    ) -> Views:
+        """Returns the views of the queries that `product` works on."""
+        return (q,)
+
+    def keys(self, params: Params, k: Float[Array, "B S K H"], key: Tokens) -> Views:
+        """Returns the views of the keys that `product` works on."""
+        return (k,)
+
+    def values(
+        self, params: Params, v: Float[Array, "B S K H"], key: Tokens
+    ) -> Float[Array, "B S K H"]:
+        """Returns the values as they are mixed."""
+        return v
+
+    def outputs(
+        self, params: Params, out: Float[Array, "B T N H"], query: Tokens
+    ) -> Float[Array, "B T N H"]:
+        """Returns the outputs after mixing."""
+        return out
+
+    def product(
+        self, params: Params, q: Views, k: Views, query: Tokens, key: Tokens
+    ) -> Logits:
+        """Returns queries against keys `[B, N, T, S]`, unscaled."""
+        return dot_product(q[0], k[0])
+
+    def bias(
+        self, params: Params, query: Tokens, key: Tokens, scale: float | Array
+    ) -> Float[Array, "#B #N T S"] | None:
+        """Returns what is added to the scaled logits, or None."""
+        return None
+
+    def init_carry(self, params: Params, q: Views, query: Tokens) -> Any:
+        """Returns the state of each query before it has met its nearest key."""
+        return None
+
+    def carry(
+        self,
+        params: Params,
+        state: Any,
+        logits: Logits,
+        q: Views,
+        k: Views,
+        query: Tokens,
+        key: Tokens,
+        visible: Bool[Array, "#B #N T S"],
+        scale: float | Array,
+    ) -> tuple[Any, Logits]:
+        """Walks one block of keys, nearest first, and returns state and new logits.
+
+        Called only if `has_carry`. Blocks come in order of decreasing key index, so the
+        state holds what lies between a query and the block.
+        """
+        return state, logits
+
+    def logits(
+        self, params: Params, logits: Logits, query: Tokens, key: Tokens
+    ) -> Logits:
+        """Returns the logits as the softmax sees them."""
+        return logits
+
+    def mix(
+        self,
+        params: Params,
+        weights: Float[Array, "B N T S"],
+        v: Float[Array, "B S K H"],
+        query: Tokens,
+        key: Tokens,
+    ) -> Float[Array, "B T N H"]:
+        """Returns weights against values; must be linear in the weights."""
+        return weighted_sum(weights, v)
+
+    def score(
+        self,
+        params: Params,
+        state: Any,
+        q: Views,
+        k: Views,
+        query: Tokens,
+        key: Tokens,
+        visible: Bool[Array, "#B #N T S"],
+        scale: float | Array,
+    ) -> tuple[Any, Logits]:
+        """Returns carry state and logits of one block: the hooks in their order.
+
+        This is the one place where the order is written down; engines call it, methods
+        do not override it.
+        """
+        logits = self.product(params, q, k, query, key) * scale
+        bias = self.bias(params, query, key, scale)
+        if bias is not None:
+            logits = logits + bias
+        if self.has_carry:
+            state, logits = self.carry(
+                params, state, logits, q, k, query, key, visible, scale
+            )
+        return state, self.logits(params, logits, query, key)
+
+
+def per_head(values: Float[Array, " N"]) -> Float[Array, "1 N 1 1"]:
+    """Returns per-head numbers shaped to meet logits `[B, N, T, S]`."""
+    return values[None, :, None, None]
+
+
+def per_query(values: Shaped[Array, "B T"]) -> Shaped[Array, "B 1 T 1"]:
+    """Returns per-query numbers `[B, T]` shaped to meet logits `[B, N, T, S]`."""
+    return values[:, None, :, None]

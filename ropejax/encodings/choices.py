@@ -1,0 +1,21 @@
+"""Refusing settings outside their range, and saying what would be right."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def check_choice(argument: str, value: str, allowed: Iterable[str]) -> None:
+    """Raises ValueError, naming the nearest choice, unless `value` is in `allowed`."""
+    allowed = tuple(allowed)
+    if value in allowed:
+        return
+    near = difflib.get_close_matches(str(value), allowed, n=2, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ValueError(f"{argument} must be one of {allowed}, got {value!r}.{hint}")
+
+
+def positive(**numbers: float) -> None:
+    """Raises ValueError naming the first of the numbers that is not positive."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{name} must be positive, got {number}.")

@@ -1,0 +1,276 @@
+"""Several encodings as one: RoPE with a bias, ReRoPE with log-n scaling, and so on."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from ropejax.encodings.base import Dims, Encoding, Views, dot_product, weighted_sum
+from ropejax.tokens import Tokens
+from ropejax.typing import Logits, Params, Rng
+
+
+@dataclasses.dataclass(frozen=True)
+class Compose(Encoding):
+    """Encodings put together, each under a name; made by `compose`.
+
+    Token hooks run in order (embeddings, queries, keys, values), outputs in reverse;
+    biases are summed, logits folded in order. At most one part may have a product of
+    its own, at most one a carry, at most one a mix. Parameters and features are dicts
+    by part name, so parts of a model can be switched at test time.
+
+    Attributes:
+        parts: pairs of a name and an encoding.
+
+    Raises:
+        ValueError: if there is no part, a name repeats, or two parts claim one hook.
+    """
+
+    parts: tuple[tuple[str, Encoding], ...] = ()
+
+    def __post_init__(self):
+        names = [name for name, _ in self.parts]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"parts need different names, and one at least: {names}.")
+        self._owner("product")
+        self._owner("mix")
+        self._owner("carry")
+
+    @property
+    def title(self) -> str:
+        """The parts' titles."""
+        return " + ".join(part.title for _, part in self.parts)
+
+    @property
+    def summary(self) -> str:
+        """The parts' summaries."""
+        return "; ".join(part.summary for _, part in self.parts if part.summary)
+
+    @property
+    def reference(self) -> str:
+        """The parts' references."""
+        return "; ".join(part.reference for _, part in self.parts if part.reference)
+
+    @property
+    def causal_only(self) -> bool:
+        """True if any part is."""
+        return any(part.causal_only for _, part in self.parts)
+
+    @property
+    def shift_invariant(self) -> bool:
+        """True if all parts are."""
+        return all(part.shift_invariant for _, part in self.parts)
+
+    @property
+    def length_dependent(self) -> bool:
+        """True if any part is."""
+        return any(part.length_dependent for _, part in self.parts)
+
+    @property
+    def by_distance(self) -> bool:
+        """True if all parts are (those that use no positions say so)."""
+        return all(part.by_distance for _, part in self.parts)
+
+    @property
+    def has_carry(self) -> bool:
+        """True if one part has."""
+        return self._owner("carry") is not None
+
+    @property
+    def has_product(self) -> bool:
+        """True if one part has a product of its own."""
+        return self._owner("product") is not None
+
+    @property
+    def position_limit(self) -> int | None:
+        """The lowest of the parts' limits."""
+        limits = [part.position_limit for _, part in self.parts]
+        return min((n for n in limits if n is not None), default=None)
+
+    def check(self, dims: Dims) -> None:
+        """Raises ValueError if a part cannot serve a model of these sizes."""
+        for _, part in self.parts:
+            part.check(dims)
+
+    def init_shared(self, rng: Rng, dims: Dims) -> Params:
+        """Returns the parts' shared parameters by name."""
+        return {
+            name: part.init_shared(one, dims) for name, part, one in self._keyed(rng)
+        }
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns the parts' layer parameters by name."""
+        return {
+            name: part.init_layer(one, dims) for name, part, one in self._keyed(rng)
+        }
+
+    def prepare(
+        self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
+    ) -> Params:
+        """Returns what the parts prepared, by name."""
+        return {
+            name: part.prepare(
+                shared.get(name, {}), layer.get(name, {}), query, key, dims
+            )
+            for name, part in self.parts
+        }
+
+    def embed(self, shared, x, where):
+        """Embeds by each part in turn."""
+        for name, part in self.parts:
+            x = part.embed(shared.get(name, {}), x, where)
+        return x
+
+    def query_features(self, params, x, q, query, state=None) -> dict[str, Any]:
+        """Returns the parts' features by name."""
+        return {
+            name: part.query_features(
+                params[name], x, q, query, None if state is None else state[name]
+            )
+            for name, part in self.parts
+        }
+
+    def key_features(self, params, x, k, key, state=None):
+        """Returns the parts' features and states by name."""
+        each = {
+            name: part.key_features(
+                params[name], x, k, key, None if state is None else state[name]
+            )
+            for name, part in self.parts
+        }
+        return (
+            {name: features for name, (features, _) in each.items()},
+            {name: after for name, (_, after) in each.items()},
+        )
+
+    def queries(self, params, q, query) -> Views:
+        """Returns views of the queries: each part works on those of the one before."""
+        views = (q,)
+        for name, part, (own,) in self._with(query):
+            views = tuple(
+                new for x in views for new in part.queries(params[name], x, own)
+            )
+        return views
+
+    def keys(self, params, k, key) -> Views:
+        """Returns views of the keys: each part works on those of the one before."""
+        views = (k,)
+        for name, part, (own,) in self._with(key):
+            views = tuple(new for x in views for new in part.keys(params[name], x, own))
+        return views
+
+    def values(self, params, v, key):
+        """Returns the values after each part in turn."""
+        for name, part, (own,) in self._with(key):
+            v = part.values(params[name], v, own)
+        return v
+
+    def outputs(self, params, out, query):
+        """Returns the outputs after each part, the last one first."""
+        for name, part, (own,) in reversed(list(self._with(query))):
+            out = part.outputs(params[name], out, own)
+        return out
+
+    def product(self, params, q, k, query, key) -> Logits:
+        """Returns the product of the part that has one."""
+        owner = self._owner("product")
+        if owner is None:
+            return dot_product(q[0], k[0])
+        part, query, key = self._one(owner, query, key)
+        return part.product(params[owner], q, k, query, key)
+
+    def bias(self, params, query, key, scale):
+        """Returns the sum of the parts' biases."""
+        total = None
+        for name, part, own in self._with(query, key):
+            bias = part.bias(params[name], *own, scale)
+            if bias is not None:
+                total = bias if total is None else total + bias
+        return total
+
+    def init_carry(self, params, q, query):
+        """Returns the state of the part with a carry."""
+        owner = self._owner("carry")
+        if owner is None:
+            return None
+        part, query = self._one(owner, query)
+        return part.init_carry(params[owner], q, query)
+
+    def carry(self, params, state, logits, q, k, query, key, visible, scale):
+        """Carries by the part that has one."""
+        owner = self._owner("carry")
+        part, query, key = self._one(owner, query, key)
+        return part.carry(
+            params[owner], state, logits, q, k, query, key, visible, scale
+        )
+
+    def logits(self, params, logits, query, key) -> Logits:
+        """Returns the logits after each part in turn."""
+        for name, part, own in self._with(query, key):
+            logits = part.logits(params[name], logits, *own)
+        return logits
+
+    def mix(self, params, weights, v, query, key):
+        """Mixes by the part that has a mix of its own."""
+        owner = self._owner("mix")
+        if owner is None:
+            return weighted_sum(weights, v)
+        part, query, key = self._one(owner, query, key)
+        return part.mix(params[owner], weights, v, query, key)
+
+    def _keyed(self, rng: Rng) -> Iterator[tuple[str, Encoding, Rng]]:
+        rngs = jax.random.split(rng, len(self.parts))
+        for (name, part), one in zip(self.parts, rngs, strict=True):
+            yield name, part, one
+
+    def _with(self, *sides: Tokens) -> Iterator[tuple[str, Encoding, tuple]]:
+        """Each part, with tokens that hold its own features."""
+        for name, part in self.parts:
+            yield name, part, tuple(_own(side, name) for side in sides)
+
+    def _one(self, name: str, *sides: Tokens) -> tuple:
+        return dict(self.parts)[name], *(_own(side, name) for side in sides)
+
+    def _owner(self, hook: str) -> str | None:
+        """The name of the part that has this hook, None if there is none."""
+        owners = [name for name, part in self.parts if _has(part, hook)]
+        if len(owners) > 1:
+            raise ValueError(
+                f"{' and '.join(owners)} each have a {hook} of their own, and only one "
+                "part may; leave one of them out."
+            )
+        return owners[0] if owners else None
+
+
+def compose(*parts: Encoding, **named: Encoding) -> Encoding:
+    """Returns encodings put together in the given order.
+
+    `compose(Rotary(), ALiBi())` names parts by their classes; give names where a class
+    occurs twice, or where parameters should keep theirs: `compose(rope=Rotary(), ...)`.
+
+    Args:
+        *parts: encodings, named by their class in lower case.
+        **named: encodings by name, after those.
+
+    Returns:
+        A `Compose`.
+
+    Raises:
+        ValueError: if there is no part, a name repeats, or two parts claim one hook.
+    """
+    unnamed = [(type(part).__name__.lower(), part) for part in parts]
+    return Compose((*unnamed, *named.items()))
+
+
+def _own(side: Tokens, name: str) -> Tokens:
+    if side.features is None:
+        return side
+    return side.replace(features=side.features[name])
+
+
+def _has(part: Encoding, hook: str) -> bool:
+    if hook == "carry":
+        return part.has_carry
+    overridden = getattr(type(part), hook) is not getattr(Encoding, hook)
+    return getattr(part, f"has_{hook}", overridden)

@@ -1,0 +1,146 @@
+"""Multiplicative GRAPE: positions as rotations whose steps the content decides.
+
+Without context it is RoPE with learned frequencies, `Rotary(trainable="layer")`, or a
+rotation in learned planes (`plane_rotation`); with context every token adds a learned
+step to the angle.
+"""
+
+import dataclasses
+import math
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ropejax.encodings.angles import pair_angles
+from ropejax.encodings.base import Dims, Views
+from ropejax.encodings.choices import positive
+from ropejax.encodings.rotary_base import Rotation
+from ropejax.encodings.rotation import rotate
+from ropejax.tokens import Tokens
+from ropejax.typing import Params, Rng
+
+
+def plane_rotation(
+    x: Float[Array, "*B H"],
+    a: Float[Array, " H"],
+    b: Float[Array, " H"],
+    steps: float | Array,
+) -> Float[Array, "*B H"]:
+    """Returns `exp(steps L) x` with `L = a b^T - b a^T`, without forming a matrix.
+
+    `exp(L) = I + sin(s) / s L + (1 - cos(s)) / s ** 2 L ** 2`, where
+    `s ** 2 = |a|^2 |b|^2 - (a . b)^2`: a rotation by s in the plane of a and b.
+
+    Args:
+        x: `[*B, H]`.
+        a: first vector of the plane, `[H]`.
+        b: second vector, `[H]`, not parallel to a.
+        steps: how often the generator acts, a number or an array that meets `[*B, 1]`.
+
+    Returns:
+        `[*B, H]`, float32.
+
+    References:
+        Zhang et al. (2025), arXiv:2512.07805; model-architectures/GRAPE, README.
+    """
+    x, a, b = (v.astype(jnp.float32) for v in (x, a, b))
+    angle = jnp.sqrt((a @ a) * (b @ b) - (a @ b) ** 2)
+
+    def generate(x: Array) -> Array:
+        outer = lambda u, v: (x @ v)[..., None] * u.reshape((1,) * (x.ndim - 1) + (-1,))
+        return outer(a, b) - outer(b, a)
+
+    once = generate(x)
+    turn = steps * angle
+    return (
+        x
+        + jnp.sin(turn) / angle * once
+        + (1 - jnp.cos(turn)) / angle**2 * generate(once)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GrapeM(Rotation):
+    """Contextual multiplicative GRAPE: RoPE at a learned position, `R(phase_i) q_i`.
+
+    The phase of a token is the sum of the steps of all tokens before it,
+    `softplus(w . x + b)`, so a model decides how far apart tokens are; positions are
+    not used. Frequencies are learned unless `trainable` says otherwise.
+
+    Attributes:
+        per_head: learn a phase for each key head rather than one for all.
+        initial_step: step at the start of training, in tokens.
+
+    References:
+        Zhang et al. (2025), GRAPE, arXiv:2512.07805; model-architectures/GRAPE,
+        `llama-mha-grape-m-ctx.py` (code and README were read, not the paper).
+
+    Departures:
+        The code rotates the other way, which amounts to the opposite sign of half the
+        channels of queries and keys. Padding takes no step.
+    """
+
+    trainable: Literal["none", "layer", "shared"] = "layer"
+    per_head: bool = False
+    initial_step: float = 1e-3
+
+    title: ClassVar[str] = "GRAPE-M"
+    summary: ClassVar[str] = "RoPE at phases that grow by a learned step a token"
+    reference: ClassVar[str] = "Zhang et al. 2025, arXiv:2512.07805"
+    by_distance: ClassVar[bool] = True
+
+    def __post_init__(self):
+        """Refuses a step that is not positive."""
+        positive(initial_step=self.initial_step)
+        super().__post_init__()
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns `step_weight [D, G]` of zeros and `step_bias [G]`; G is 1 or K."""
+        groups = dims.num_kv_heads if self.per_head else 1
+        bias = math.log(math.expm1(self.initial_step))
+        return super().init_layer(rng, dims) | {
+            "step_weight": jnp.zeros((dims.embed_dim, groups), jnp.float32),
+            "step_bias": jnp.full((groups,), bias, jnp.float32),
+        }
+
+    def query_features(self, params, x, q, query, state=None) -> Float[Array, "B T G"]:
+        """Returns the phase of each query."""
+        return self._phase(params, x, query, state)[0]
+
+    def key_features(
+        self, params, x, k, key, state=None
+    ) -> tuple[Float[Array, "B S G"], Float[Array, "B 1 G"]]:
+        """Returns the phase of each key, and that of the token after the last."""
+        return self._phase(params, x, key, state)
+
+    def queries(
+        self, params: Params, q: Float[Array, "B T N H"], query: Tokens
+    ) -> Views:
+        """Returns queries rotated by their phases."""
+        return (self._turn(params, q, query),)
+
+    def keys(self, params: Params, k: Float[Array, "B S K H"], key: Tokens) -> Views:
+        """Returns keys rotated by their phases."""
+        return (self._turn(params, k, key),)
+
+    def _phase(self, params, x, where: Tokens, state):
+        weight, bias = (params[f"step_{n}"] for n in ("weight", "bias"))
+        step = jnp.einsum("bld,dg->blg", x.astype(jnp.float32), weight)
+        step = jax.nn.softplus(step + bias[None, None])
+        if where.valid is not None:
+            step = step * where.valid[..., None].astype(jnp.float32)
+        start = jnp.zeros_like(step[:, :1]) if state is None else state
+        after = start + jnp.cumsum(step, axis=1)
+        return after - step, after[:, -1:]
+
+    def _turn(self, params, x, where: Tokens):
+        phase = where.features
+        frequencies = self.frequencies_of_pairs(params, x.shape[-1])
+        if phase.shape[-1] == 1:
+            angles = pair_angles(phase, frequencies)
+        else:
+            angles = pair_angles(phase[..., None], frequencies)
+            angles = jnp.repeat(angles, x.shape[2] // phase.shape[-1], axis=2)
+        return rotate(x, angles, layout=self.layout)

@@ -1,0 +1,183 @@
+"""KERPLE: kernels of distance with learned shape, one for each head.
+
+Every negative of a conditionally positive definite kernel is a fair penalty on
+distance. Two families have few enough parameters to learn: powers, of which ALiBi is
+the linear case, and logarithms, which fall off ever more slowly and extrapolate best.
+"""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ropejax.encodings.base import Dims, Encoding
+from ropejax.encodings.choices import check_choice
+from ropejax.encodings.relative_terms import relative_bias
+from ropejax.tokens import Tokens
+from ropejax.typing import Array, Float, Logits, Params, Rng, Shaped
+
+Kernel = Literal["log", "power"]
+KERNELS = ("log", "power")
+
+_LEAST = 0.01
+_LARGEST_POWER = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Kerple(Encoding):
+    """Adds a learned, non-positive kernel of distance to the scaled logits.
+
+    Of the distance r, per head: "log" is `-p log(1 + a r)`, "power" is `-a r^p` with
+    p up to 2.
+
+    Parameters are held in their range where they are used, so the kernel is finite,
+    non-positive and non-increasing whatever an optimizer did to them.
+
+    Attributes:
+        kernel: "log" or "power".
+
+    Raises:
+        ValueError: if the kernel is unknown.
+
+    References:
+        Chi et al., 2022, arXiv:2205.09921, section 4; chijames/KERPLE@73f1ee2,
+        `megatron/mpu/layers.py`. There r1 and r2 are p and a of "log", a and p of
+        "power".
+
+    Departures:
+        The official code writes parameters back into their range before each use. Here
+        they are left alone and clamped at use; where one is out of range, only a
+        gradient whose descent leads back into it passes, so training behaves alike.
+    """
+
+    kernel: Kernel = "log"
+
+    title: ClassVar[str] = "KERPLE"
+    summary: ClassVar[str] = "a learned logarithmic or power penalty on distance"
+    reference: ClassVar[str] = "Chi et al. 2022, arXiv:2205.09921"
+
+    def __post_init__(self):
+        check_choice("kernel", self.kernel, KERNELS)
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns `{"a", "p"}`, `[N]`, uniform in 0 .. 1 and 0 .. 2."""
+        return _init_kernel(rng, dims)
+
+    def bias(
+        self, params: Params, query: Tokens, key: Tokens, scale: float | Array
+    ) -> Float[Array, "B N T S"] | None:
+        """Returns the kernel."""
+        function = log_kernel if self.kernel == "log" else power_kernel
+        a, p = params["a"], params["p"]
+        return relative_bias(lambda r: function(r, a, p), query, key)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedKerple(Kerple):
+    """Multiplies the scaled logits by a learned kernel of distance, and adds another.
+
+    `logits * exp(-a' r^p') + kernel(r)`, kernel as in `Kerple`, with parameters of its
+    own.
+
+    Attributes:
+        kernel: "log" or "power", for the kernel that is added.
+
+    References:
+        chijames/KERPLE@73f1ee2, `ParallelKerplePower` with a weight kernel.
+
+    Departures:
+        As for `Kerple`. The official code has it beside the power kernel only.
+    """
+
+    kernel: Kernel = "power"
+
+    title: ClassVar[str] = "KERPLE with weights"
+    summary: ClassVar[str] = "logits times a kernel of distance, plus another"
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns `{"a", "p", "weight_a", "weight_p"}`, `[N]`."""
+        rng_bias, rng_weight = jax.random.split(rng)
+        weight = _init_kernel(rng_weight, dims)
+        return _init_kernel(rng_bias, dims) | {
+            f"weight_{name}": values for name, values in weight.items()
+        }
+
+    def bias(
+        self, params: Params, query: Tokens, key: Tokens, scale: float | Array
+    ) -> None:
+        """Returns nothing: the weights come first, in `logits`."""
+        return
+
+    def logits(
+        self, params: Params, logits: Logits, query: Tokens, key: Tokens
+    ) -> Logits:
+        """Returns logits times the weight kernel, plus the kernel."""
+        a, p = params["weight_a"], params["weight_p"]
+        decay = relative_bias(lambda r: power_kernel(r, a, p), query, key)
+        return logits * jnp.exp(decay) + super().bias(params, query, key, 1.0)
+
+
+def _init_kernel(rng, dims):
+    rng_a, rng_p = jax.random.split(rng)
+    heads = (dims.num_heads,)
+    return {
+        "a": jax.random.uniform(rng_a, heads),
+        "p": jax.random.uniform(rng_p, heads, maxval=2.0),
+    }
+
+
+def log_kernel(
+    relative: Shaped[Array, "*P"], a: Float[Array, " N"], p: Float[Array, " N"]
+) -> Float[Array, "*P"]:
+    """Returns `-p log(1 + a |r|)` a head, `[B, N, ...]`; a and p are held above 0.01.
+
+    Args:
+        relative: key minus query position of any pairs, `[B, ...]`.
+        a: inside the logarithm, of each head.
+        p: in front of it.
+    """
+    distance = jnp.abs(relative[:, None].astype(jnp.float32))
+    a, p = (_heads(_held(x, _LEAST, jnp.inf), distance.ndim) for x in (a, p))
+    return -p * jnp.log1p(a * distance)
+
+
+def power_kernel(
+    relative: Shaped[Array, "*P"], a: Float[Array, " N"], p: Float[Array, " N"]
+) -> Float[Array, "*P"]:
+    """Returns `-a |r|^p` a head, `[B, N, ...]`; a is held above 0.01, p also below 2.
+
+    Args:
+        relative: key minus query position of any pairs, `[B, ...]`.
+        a: factor of each head.
+        p: exponent of each head.
+    """
+    distance = jnp.abs(relative[:, None].astype(jnp.float32))
+    a = _heads(_held(a, _LEAST, jnp.inf), distance.ndim)
+    p = _heads(_held(p, _LEAST, _LARGEST_POWER), distance.ndim)
+    apart = distance > 0
+    power = jnp.where(apart, distance, 1.0) ** p
+    return -a * jnp.where(apart, power, 0.0)
+
+
+def _heads(values, ndim):
+    return values.astype(jnp.float32).reshape((1, -1) + (1,) * (ndim - 2))
+
+
+@jax.custom_vjp
+def _held(values, low, high):
+    """Returns values clamped; outside, gradients pass only if they lead back inside."""
+    return jnp.clip(values, low, high)
+
+
+def _held_forward(values, low, high):
+    return jnp.clip(values, low, high), (values, low, high)
+
+
+def _held_backward(kept, gradient):
+    values, low, high = kept
+    outward = ((values < low) & (gradient > 0)) | ((values > high) & (gradient < 0))
+    return jnp.where(outward, 0.0, gradient), None, None
+
+
+_held.defvjp(_held_forward, _held_backward)

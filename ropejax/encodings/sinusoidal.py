@@ -1,0 +1,76 @@
+"""Sinusoidal absolute positions: fixed waves of geometric wavelengths, added once.
+
+Each position is a point on many circles. A linear map turns position m into m + r, so
+a model can learn relative offsets, but nothing forces it to.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from ropejax.encodings.base import Dims, Encoding
+from ropejax.encodings.choices import check_choice
+from ropejax.encodings.sinusoids import (
+    LAYOUTS,
+    Exponent,
+    Layout,
+    frequencies,
+    sinusoids,
+)
+from ropejax.tokens import Tokens
+from ropejax.typing import Array, Float, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Sinusoidal(Encoding):
+    """Adds sines and cosines of the position to token embeddings.
+
+    `x + [sin(m w), cos(m w)]`, `w_i = max_wavelength ** (-2 i / D)`, m the position.
+
+    Positions may be integers or floats, of either sign, to 2^20 in magnitude.
+
+    Attributes:
+        max_wavelength: the base of the wavelengths, in tokens over 2 pi.
+        layout: "interleaved" as in the paper, or "concatenated": equal up to a fixed
+            permutation of channels.
+        exponent: "width" as in the paper, `2 i / D`; "endpoints" for `i / (D / 2 - 1)`,
+            as in tensor2tensor and fairseq.
+        factor: multiplies the sinusoids before they are added.
+
+    Raises:
+        ValueError: if layout or exponent is unknown, or (in `check`) D is odd.
+
+    References:
+        Vaswani et al., 2017, arXiv:1706.03762, section 3.5.
+
+    Departures:
+        None. Scaling token embeddings by sqrt(D) is the model's business.
+    """
+
+    max_wavelength: float = 10_000.0
+    layout: Layout = "interleaved"
+    exponent: Exponent = "width"
+    factor: float = 1.0
+
+    title: ClassVar[str] = "Sinusoidal"
+    summary: ClassVar[str] = "fixed sines and cosines added to the embeddings"
+    reference: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762"
+    shift_invariant: ClassVar[bool] = False
+    by_distance: ClassVar[bool] = False
+
+    def __post_init__(self):
+        frequencies(4, self.max_wavelength, self.exponent)
+        check_choice("layout", self.layout, LAYOUTS)
+
+    def check(self, dims: Dims) -> None:
+        """Raises ValueError if the model's width is odd."""
+        frequencies(dims.embed_dim, self.max_wavelength, self.exponent)
+
+    def embed(
+        self, shared: Params, x: Float[Array, "B L D"], where: Tokens
+    ) -> Float[Array, "B L D"]:
+        """Returns x plus the sinusoids of its positions, in x's dtype."""
+        waves = frequencies(x.shape[-1], self.max_wavelength, self.exponent)
+        table = sinusoids(where.positions, waves, self.layout)
+        return (x.astype(jnp.float32) + self.factor * table).astype(x.dtype)

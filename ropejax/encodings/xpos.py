@@ -1,0 +1,164 @@
+"""xPos: RoPE whose channels fade with distance, the fast ones soonest.
+
+The product of a pair is multiplied by `zeta ** ((m - n) / scale_base)`, so that far
+keys count less and plain RoPE's oscillations die out. Each side alone would have to
+carry `zeta ** m`, which overflows after some thousands of tokens; here it is applied
+about the middle of each block of queries, where it cannot.
+"""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from ropejax.encodings.base import Views, dot_product
+from ropejax.encodings.choices import positive
+from ropejax.encodings.rotary import RotaryAttention
+from ropejax.tokens import Tokens
+from ropejax.typing import Logits, Params
+
+_CHUNK = 128
+
+
+def xpos_decay(
+    width: int, gamma: float = 0.4, scale_base: float = 512.0
+) -> Float[np.ndarray, " R"]:
+    """Returns how fast each pair fades, `-ln(zeta_r) / scale_base`, in nats a token.
+
+    `zeta_r = (2 r / width + gamma) / (1 + gamma)`.
+
+    Args:
+        width: rotated width, even.
+        gamma: the greater, the slower the fading.
+        scale_base: tokens in which a pair fades by zeta.
+
+    Returns:
+        Rates `[width / 2]`, positive, float64 on the host.
+    """
+    positive(gamma=gamma, scale_base=scale_base)
+    zeta = (np.arange(0, width, 2) / width + gamma) / (1 + gamma)
+    return -np.log(zeta) / scale_base
+
+
+def fading_product(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    query: Shaped[Array, "B T"],
+    key: Shaped[Array, "B S"],
+    rates: Float[np.ndarray, " H"],
+) -> Logits:
+    """Returns `sum_c q_c k_c exp(-rates_c (m - n))` for keys at n up to queries at m.
+
+    Where a block's queries are near each other this is one dot product, fading applied
+    about their middle; otherwise it is worked out in chunks, and where even those are
+    too wide (random positions with great gaps), query by query. Nothing overflows.
+
+    Args:
+        q: queries, `[B, T, N, H]`.
+        k: keys, `[B, S, K, H]`.
+        query: positions of the queries, `[B or 1, T]`.
+        key: positions of the keys, `[B or 1, S]`.
+        rates: fading of each channel, not negative, in nats a token.
+
+    Returns:
+        Logits `[B, N, T, S]`; finite but meaningless for keys after their query.
+    """
+    steepest = float(rates.max())
+    limit = 0.45 * math.log(float(jnp.finfo(q.dtype).max)) / max(steepest, 1e-30)
+    rates = jnp.asarray(rates, jnp.float32)
+    query, key = query.astype(jnp.float32), key.astype(jnp.float32)
+
+    def narrow(query: Array) -> Array:
+        return (query.max(1) - query.min(1)).max() / 2 <= limit
+
+    def at_once(q: Array, query: Array) -> Logits:
+        middle = (query.max(1, keepdims=True) + query.min(1, keepdims=True)) / 2
+        before = jnp.minimum(key - middle, limit)
+        return dot_product(_fade(q, query - middle, rates), _fade(k, -before, rates))
+
+    def one_by_one(q: Array, query: Array) -> Logits:
+        def one(row):
+            q, query = row
+            past = jnp.maximum(query[:, None] - key, 0.0)
+            return dot_product(q[:, None], _fade(k, past, rates))[:, :, 0]
+
+        rows = jax.lax.map(one, (jnp.moveaxis(q, 1, 0), jnp.moveaxis(query, 1, 0)))
+        return jnp.moveaxis(rows, 0, 2)
+
+    def either(q: Array, query: Array) -> Logits:
+        return jax.lax.cond(narrow(query), at_once, one_by_one, q, query)
+
+    def chunked(q: Array, query: Array) -> Logits:
+        length = q.shape[1]
+        pad = -length % _CHUNK
+        q = jnp.pad(q, ((0, 0), (0, pad), (0, 0), (0, 0)))
+        query = jnp.pad(query, ((0, 0), (0, pad)), mode="edge")
+        chunks = jax.lax.map(lambda c: either(*c), (_chunks(q), _chunks(query)))
+        chunks = jnp.moveaxis(chunks, 0, 2)
+        return chunks.reshape(*chunks.shape[:2], -1, chunks.shape[-1])[:, :, :length]
+
+    wide = either if q.shape[1] <= _CHUNK else chunked
+    return jax.lax.cond(narrow(query), at_once, wide, q, query)
+
+
+def _fade(x: Array, tokens: Array, rates: Array) -> Array:
+    """Multiplies channels by `exp(-rates * tokens)`, in x's dtype."""
+    factor = jnp.exp(-tokens[..., None, None] * rates[None, None, None])
+    return (x.astype(jnp.float32) * factor).astype(x.dtype)
+
+
+def _chunks(x: Array) -> Array:
+    split = x.reshape(x.shape[0], -1, _CHUNK, *x.shape[2:])
+    return jnp.moveaxis(split, 1, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class XPos(RotaryAttention):
+    """RoPE with every pair's product multiplied by `zeta_r ** ((m - n) / scale_base)`.
+
+    Causal only: for later keys the factor would grow without bound. Channels that are
+    not rotated do not fade.
+
+    Attributes:
+        gamma: the greater, the slower the fading.
+        scale_base: tokens in which a pair fades by its zeta.
+
+    References:
+        Sun et al. (2022), arXiv:2212.10554, equation 6; microsoft/torchscale@4d1e0e8.
+
+    Departures:
+        Centred on blocks of queries rather than on the sequence: products are the same.
+        The paper's blockwise causal attention is a mask.
+    """
+
+    gamma: float = 0.4
+    scale_base: float = 512.0
+
+    title: ClassVar[str] = "xPos"
+    summary: ClassVar[str] = "RoPE whose channels fade with distance"
+    reference: ClassVar[str] = "Sun et al. 2022, arXiv:2212.10554"
+    causal_only: ClassVar[bool] = True
+
+    def __post_init__(self):
+        """Refuses settings that are not positive."""
+        positive(gamma=self.gamma, scale_base=self.scale_base)
+        super().__post_init__()
+
+    @property
+    def has_product(self) -> bool:
+        """True: fading is part of it."""
+        return True
+
+    def product(
+        self, params: Params, q: Views, k: Views, query: Tokens, key: Tokens
+    ) -> Logits:
+        """Returns products of rotated queries and keys, faded by distance."""
+        width = self.rotary_width(q[0].shape[-1])
+        rates = xpos_decay(width, self.gamma, self.scale_base)
+        rates = np.tile(rates, 2) if self.layout == "half" else np.repeat(rates, 2)
+        rates = np.pad(rates, (0, q[0].shape[-1] - width))
+        return fading_product(q[0], k[0], query.positions, key.positions, rates)

@@ -1,0 +1,198 @@
+"""What a mask is, and how masks combine.
+
+A mask is a frozen, hashable value without arrays that says, by `Tokens.index`, which
+query may attend to which key. It stays symbolic, so an engine can ask it about whole
+blocks: `blocks` answers in three values (none of the pairs, all of them, or neither is
+certain), and the answers of `&`, `|` and `~` follow from those of their parts.
+
+Padding and segments are properties of the tokens, not masks: attention rules them out
+by itself (`ropejax.attention.dense.visible_pairs`).
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ropejax.tokens import Tokens
+
+Index = Int[Array, "*S"]
+
+
+class Visibility(NamedTuple):
+    """What is certain about the pairs of blocks of queries and keys.
+
+    Attributes:
+        some: False only if no pair is visible.
+        all: True only if every pair is visible.
+    """
+
+    some: Bool[Array, "*S"]
+    all: Bool[Array, "*S"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mask:
+    """Which query attends to which key; called as `mask(query, key)`.
+
+    A subclass gives `pairs`, and `blocks` where it can tell more than nothing.
+    """
+
+    def __and__(self, other: "Mask") -> "Mask":
+        return And(_parts(And, self) + _parts(And, other))
+
+    def __or__(self, other: "Mask") -> "Mask":
+        return Or(_parts(Or, self) + _parts(Or, other))
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+    def __call__(self, query: Tokens, key: Tokens) -> Bool[Array, "#B #N T S"]:
+        """Returns True where a query may attend to a key.
+
+        Args:
+            query: the queries, T of them.
+            key: the keys, S of them.
+        """
+        return self.pairs(query.index[:, None, :, None], key.index[:, None, None, :])
+
+    def pairs(self, i: Index, j: Index) -> Bool[Array, "*S"]:
+        """Returns where key indices j are visible from query indices i (broadcast)."""
+        raise NotImplementedError(f"{type(self).__name__} must define pairs.")
+
+    def blocks(
+        self, query_lo: Index, query_hi: Index, key_lo: Index, key_hi: Index
+    ) -> Visibility:
+        """Returns what is certain for queries lo..hi against keys lo..hi, inclusive."""
+        shape = jnp.broadcast_shapes(
+            *(jnp.shape(x) for x in (query_lo, query_hi, key_lo, key_hi))
+        )
+        return Visibility(jnp.ones(shape, bool), jnp.zeros(shape, bool))
+
+    def block_visible(
+        self, query_lo: Index, query_hi: Index, key_lo: Index, key_hi: Index
+    ) -> Bool[Array, "*S"]:
+        """Returns False only where no query lo..hi may attend to a key lo..hi.
+
+        Args:
+            query_lo: lowest query index of each block.
+            query_hi: highest query index of each block, inclusive.
+            key_lo: lowest key index of each block.
+            key_hi: highest key index of each block, inclusive.
+        """
+        return self.blocks(query_lo, query_hi, key_lo, key_hi).some
+
+
+@dataclasses.dataclass(frozen=True)
+class And(Mask):
+    """Visible where every part says so; written `a & b`."""
+
+    parts: tuple[Mask, ...]
+
+    def __post_init__(self):
+        check_masks(self.parts)
+
+    def __call__(self, query, key):
+        """Returns True where a query may attend to a key."""
+        visible = self.parts[0](query, key)
+        for part in self.parts[1:]:
+            visible = visible & part(query, key)
+        return visible
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        known = [p.blocks(query_lo, query_hi, key_lo, key_hi) for p in self.parts]
+        some, every = known[0]
+        for part in known[1:]:
+            some, every = some & part.some, every & part.all
+        return Visibility(some, every)
+
+
+@dataclasses.dataclass(frozen=True)
+class Or(Mask):
+    """Visible where any part says so; written `a | b`."""
+
+    parts: tuple[Mask, ...]
+
+    def __post_init__(self):
+        check_masks(self.parts)
+
+    def __call__(self, query, key):
+        """Returns True where a query may attend to a key."""
+        visible = self.parts[0](query, key)
+        for part in self.parts[1:]:
+            visible = visible | part(query, key)
+        return visible
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        known = [p.blocks(query_lo, query_hi, key_lo, key_hi) for p in self.parts]
+        some, every = known[0]
+        for part in known[1:]:
+            some, every = some | part.some, every | part.all
+        return Visibility(some, every)
+
+
+@dataclasses.dataclass(frozen=True)
+class Not(Mask):
+    """Visible where its part is not; written `~a`."""
+
+    part: Mask
+
+    def __post_init__(self):
+        check_masks((self.part,))
+
+    def __invert__(self) -> Mask:
+        return self.part
+
+    def __call__(self, query, key):
+        """Returns True where a query may attend to a key."""
+        return ~self.part(query, key)
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        some, every = self.part.blocks(query_lo, query_hi, key_lo, key_hi)
+        return Visibility(~every, ~some)
+
+
+def check_masks(parts: tuple) -> None:
+    """Raises ValueError unless `parts` is a non-empty tuple of masks."""
+    if not isinstance(parts, tuple) or not parts:
+        raise ValueError(f"parts must be a non-empty tuple of masks, got {parts!r}.")
+    for part in parts:
+        if not isinstance(part, Mask):
+            raise ValueError(
+                f"masks combine with masks, got {part!r}; padding and segments belong "
+                "into Tokens (valid, segments)."
+            )
+
+
+def _parts(kind: type, mask) -> tuple:
+    return mask.parts if isinstance(mask, kind) else (mask,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe(Mask):
+    """A mask with a name of its own that is a combination of others."""
+
+    def rule(self) -> Mask:
+        """Returns the combination."""
+        raise NotImplementedError(f"{type(self).__name__} must define rule.")
+
+    def __call__(self, query, key):
+        """Returns True where a query may attend to a key."""
+        return self.rule()(query, key)
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        return self.rule().blocks(query_lo, query_hi, key_lo, key_hi)
+
+
+def check_count(mask: Mask, name: str, value, least: int = 0) -> None:
+    """Raises ValueError unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(
+            f"{type(mask).__name__}({name}=...) must be an integer of at least "
+            f"{least}, got {value!r}."
+        )

@@ -1,0 +1,46 @@
+"""Masks that differ by head."""
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from ropejax.masks.base import Mask, Visibility, check_masks
+
+
+@dataclasses.dataclass(frozen=True)
+class PerHead(Mask):
+    """A mask for each query head.
+
+    HARD-ALiBi (Jelassi et al. 2024, "Repeat After Me", arXiv 2402.01032) is
+    `PerHead((Window(0), Window(1), ..., Causal()))`. With heads cut over devices inside
+    `shard_map`, give each shard the masks of its own heads.
+
+    Attributes:
+        heads: one mask for each of the N query heads.
+    """
+
+    heads: tuple[Mask, ...]
+
+    def __post_init__(self):
+        check_masks(self.heads)
+
+    def __call__(self, query, key):
+        """Returns True where a query may attend to a key."""
+        made = {mask: mask(query, key) for mask in dict.fromkeys(self.heads)}
+        for mask, visible in made.items():
+            if visible.shape[1] != 1:
+                raise ValueError(f"PerHead needs masks of one head each, got {mask!r}.")
+        batch = max(visible.shape[0] for visible in made.values())
+        shape = (batch, 1, query.length, key.length)
+        return jnp.concatenate(
+            [jnp.broadcast_to(made[mask], shape) for mask in self.heads], axis=1
+        )
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        different = tuple(dict.fromkeys(self.heads))
+        known = [m.blocks(query_lo, query_hi, key_lo, key_hi) for m in different]
+        some, every = known[0]
+        for head in known[1:]:
+            some, every = some | head.some, every & head.all
+        return Visibility(some, every)

@@ -1,0 +1,269 @@
+"""Masks that add far keys to near ones: global tokens, sinks, random keys, recipes."""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from ropejax.masks.base import Index, Mask, Recipe, Visibility, check_count
+from ropejax.masks.hashing import random_bits
+from ropejax.masks.local import Blocks, Causal, Dilated, Full, Window
+
+_ROWS_DRAWN = 8  # blocks of at most so many rows have their random keys looked up
+
+
+@dataclasses.dataclass(frozen=True)
+class Global(Mask):
+    """Global tokens see all keys and are seen by all queries.
+
+    Attributes:
+        first: the first so many tokens are global.
+        at: indices of further global tokens.
+    """
+
+    first: int = 0
+    at: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        check_count(self, "first", self.first)
+        if not isinstance(self.at, tuple):
+            raise ValueError(f"Global(at=...) must be a tuple, got {self.at!r}.")
+        for index in self.at:
+            check_count(self, "at", index)
+
+    def _is_global(self, x: Index):
+        return (x < self.first) | _any_equal(x, self.at)
+
+    def pairs(self, i, j):
+        """Returns where key indices j are visible from query indices i."""
+        return self._is_global(i) | self._is_global(j)
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        q_some, q_all = self._block_is_global(query_lo, query_hi)
+        k_some, k_all = self._block_is_global(key_lo, key_hi)
+        return Visibility(q_some | k_some, q_all | k_all)
+
+    def _block_is_global(self, lo: Index, hi: Index):
+        some, every = lo < self.first, hi < self.first
+        for index in self.at:
+            some |= (lo <= index) & (index <= hi)
+            every |= (lo == index) & (index == hi)
+        return some, every
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefix(Mask):
+    """Every query sees the first `length` keys; a prefix LM is `Causal() | Prefix(n)`.
+
+    Attributes:
+        length: number of keys that all queries see.
+    """
+
+    length: int
+
+    def __post_init__(self):
+        check_count(self, "length", self.length)
+
+    def pairs(self, i, j):
+        """Returns where key indices j are visible from query indices i."""
+        return (j < self.length) & Full().pairs(i, j)
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        some, every = Full().blocks(query_lo, query_hi, key_lo, key_hi)
+        return Visibility(some & (key_lo < self.length), every & (key_hi < self.length))
+
+
+@dataclasses.dataclass(frozen=True)
+class Marked(Mask):
+    """Every query sees the keys that a stream of their Tokens marks, row by row.
+
+    `Causal() | Marked("prefix")` is a prefix LM whose prefix differs by row.
+
+    Attributes:
+        stream: name in `Tokens.streams`; nonzero marks a key.
+    """
+
+    stream: str
+
+    def __call__(self, query, key):
+        """Returns True where a query may attend to a key."""
+        if key.streams is None or self.stream not in key.streams:
+            raise ValueError(
+                f"Marked({self.stream!r}) needs that stream in the keys' Tokens, which "
+                f"have {sorted(key.streams or {})}."
+            )
+        marks = key.streams[self.stream][:, None, None, :] != 0
+        return jnp.broadcast_to(marks, (*marks.shape[:2], query.length, key.length))
+
+
+@dataclasses.dataclass(frozen=True)
+class Random(Mask):
+    """A query sees `count` keys drawn at random, the same ones at every call.
+
+    A uniform draw without replacement (Floyd's algorithm), a function of seed and query
+    index only; a query with fewer candidates than `count` sees all of them.
+
+    Attributes:
+        count: keys a query.
+        seed: another seed, other keys.
+        first: keys before this index are not drawn.
+        last: keys from this index on are not drawn; None draws from the query's past,
+            itself included, whatever the length.
+        gap: keys at most so far from the query are not drawn; None excludes none.
+    """
+
+    count: int
+    seed: int = 0
+    first: int = 0
+    last: int | None = None
+    gap: int | None = None
+
+    def __post_init__(self):
+        check_count(self, "count", self.count, 1)
+        check_count(self, "seed", self.seed)
+        check_count(self, "first", self.first)
+        for name in ("last", "gap"):
+            if getattr(self, name) is not None:
+                check_count(self, name, getattr(self, name))
+
+    def drawn(self, i: Index) -> list[Int[Array, "*S"]]:
+        """Returns the keys of queries i, an array for each draw, -1 for no key.
+
+        Args:
+            i: query indices.
+        """
+        end = i + 1 if self.last is None else jnp.full_like(i, self.last)
+        end = jnp.maximum(end, self.first)
+        hole = width = jnp.zeros_like(i)
+        if self.gap is not None:
+            hole = jnp.clip(i - self.gap, self.first, end)
+            width = jnp.clip(i + self.gap + 1, self.first, end) - hole
+        candidates = end - self.first - width
+        chosen: list = []
+        for draw in range(self.count):
+            top = candidates - self.count + draw  # Floyd: draw from 0..top
+            span = jnp.maximum(top + 1, 1).astype(jnp.uint32)
+            pick = (random_bits(self.seed, i, draw) % span).astype(i.dtype)
+            pick = jnp.where(_any_equal(pick, chosen), top, pick)
+            chosen.append(jnp.where(top < 0, -1, pick))
+        placed = (jnp.where(c < 0, -1, c + self.first) for c in chosen)
+        return [jnp.where(p >= hole, p + width, p) for p in placed]
+
+    def pairs(self, i, j):
+        """Returns where key indices j are visible from query indices i."""
+        return _any_equal(j, self.drawn(i)) & Full().pairs(i, j)
+
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        """Returns what is certain for blocks of queries against blocks of keys."""
+        past = key_lo <= query_hi if self.last is None else key_lo < self.last
+        some = past & (key_hi >= self.first) & (query_lo <= query_hi)
+        hit = jnp.zeros(some.shape, bool)
+        for row in range(_ROWS_DRAWN):
+            i = query_lo + row
+            for j in self.drawn(i):
+                hit |= (i <= query_hi) & (key_lo <= j) & (j <= key_hi)
+        few = query_hi - query_lo < _ROWS_DRAWN
+        return Visibility(some & (hit | ~few), jnp.zeros(some.shape, bool))
+
+
+@dataclasses.dataclass(frozen=True)
+class Lambda(Recipe):
+    """A query sees the first `sinks` keys and a causal window of `window` keys.
+
+    `j <= i and (j < sinks or i - j < window)`: StreamingLLM (Xiao et al. 2023, arXiv
+    2309.17453; 4 sinks) and LM-Infinite (Han et al. 2023, arXiv 2308.16137).
+
+    Attributes:
+        sinks: first keys that stay visible.
+        window: keys of the window, the query's own included.
+    """
+
+    sinks: int
+    window: int
+
+    def __post_init__(self):
+        check_count(self, "sinks", self.sinks)
+        check_count(self, "window", self.window, 1)
+
+    def rule(self):
+        """Returns the combination."""
+        return Causal() & (Prefix(self.sinks) | Window.sliding(self.window))
+
+
+@dataclasses.dataclass(frozen=True)
+class Longformer(Recipe):
+    """A symmetric, possibly dilated window and global tokens.
+
+    Beltagy et al. 2020, arXiv 2004.05150. The paper's separate projections for global
+    tokens are the model's affair, not the mask's.
+
+    Attributes:
+        window: `window // 2` keys are visible on each side.
+        step: distance between visible keys.
+        globals: the first so many tokens are global.
+        at: indices of further global tokens.
+    """
+
+    window: int
+    step: int = 1
+    globals: int = 1
+    at: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        check_count(self, "window", self.window, 1)
+        self.rule()
+
+    def rule(self):
+        """Returns the combination."""
+        half = self.window // 2
+        return Dilated(self.step, half, half) | Global(self.globals, self.at)
+
+
+@dataclasses.dataclass(frozen=True)
+class BigBird(Recipe):
+    """Blocks see their neighbours, the first and last blocks, and some at random.
+
+    Zaheer et al. 2020, arXiv 2007.14062. Bidirectional.
+
+    Departures:
+        The random blocks of a block are a uniform draw from those that are neither
+        neighbours nor global, by a hash of seed and block; the published code draws
+        with NumPy and treats the last rows separately.
+
+    Attributes:
+        length: tokens of the sequence, which say where the last block is.
+        block: tokens a block.
+        random: random blocks a block.
+        neighbors: blocks visible on each side.
+        seed: another seed, other random blocks.
+    """
+
+    length: int
+    block: int = 64
+    random: int = 3
+    neighbors: int = 1
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, least in (("length", 1), ("block", 1), ("random", 1)):
+            check_count(self, name, getattr(self, name), least)
+        check_count(self, "neighbors", self.neighbors)
+        check_count(self, "seed", self.seed)
+
+    def rule(self):
+        """Returns the combination."""
+        last = (self.length - 1) // self.block
+        near = Window(self.neighbors, self.neighbors)
+        far = Random(
+            self.random, self.seed, first=1, last=max(last, 1), gap=self.neighbors
+        )
+        return Blocks(near | Global(at=(0, last)) | far, self.block)
+
+
+def _any_equal(x: Index, values) -> Array:
+    found = jnp.zeros(jnp.shape(x), bool)
+    for value in values:
+        found = found | (x == value)
+    return found

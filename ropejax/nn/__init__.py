@@ -1,0 +1,9 @@
+"""Thin Flax modules around the pure functions of ropejax."""
+
+from ropejax.nn.attention import MultiHeadAttention as MultiHeadAttention
+from ropejax.nn.block import Block as Block
+from ropejax.nn.block import BlockSettings as BlockSettings
+from ropejax.nn.dropout import dropout as dropout
+from ropejax.nn.transformer import LayerKind as LayerKind
+from ropejax.nn.transformer import Transformer as Transformer
+from ropejax.nn.transformer import TransformerSpec as TransformerSpec

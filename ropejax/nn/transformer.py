@@ -1,0 +1,236 @@
+"""The Transformer of the length-generalization studies, for any encodings.
+
+By default it is the encoder of Ruoss et al. 2023 (arXiv 2305.16843): all tokens see
+each other, and the answer is read at placeholder tokens behind the input. With a causal
+mask it is a decoder-only model. No encoding is named here: a layer calls every hook,
+always.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from ropejax.encodings import Dims, Encoding
+from ropejax.nn.block import Block, BlockSettings
+from ropejax.nn.dropout import check_rate, dropout
+from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
+from ropejax.positions.base import Placement
+from ropejax.typing import Params, Rng
+
+
+class LayerKind(NamedTuple):
+    """What may differ from layer to layer.
+
+    Attributes:
+        encoding: settings of the position encoding.
+        mask: a mask of `ropejax.masks`, or None for full attention.
+    """
+
+    encoding: Encoding
+    mask: object = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerSpec:
+    """All that makes a Transformer but its parameters: one frozen, hashable value.
+
+    Attributes:
+        num_symbols: size of the input alphabet.
+        num_outputs: number of output classes, V.
+        dims: the model's sizes; `embed_dim` need not be heads times head width.
+        settings: what all layers have in common.
+        pattern: kinds of layers, repeated until there are `dims.num_layers`.
+        scan_layers: compile one repetition of the pattern and loop over it, rather than
+            compile every layer: several times faster to compile, somewhat slower to run
+            on a CPU.
+
+    Raises:
+        ValueError: if sizes do not fit each other or an encoding.
+    """
+
+    num_symbols: int
+    num_outputs: int
+    dims: Dims
+    settings: BlockSettings
+    pattern: tuple[LayerKind, ...]
+    scan_layers: bool = True
+
+    def __post_init__(self):
+        check_sizes(self)
+
+    def init(self, rng: Rng) -> Params:
+        """Returns initial parameters: a tree of dicts, float32."""
+        model = Transformer(self, rngs=nnx.Rngs(rng))
+        return nnx.to_pure_dict(nnx.split(model)[1])
+
+    def bind(self, params: Params) -> "Transformer":
+        """Returns the model with these parameters."""
+        abstract = nnx.eval_shape(lambda: Transformer(self, rngs=nnx.Rngs(0)))
+        return nnx.merge(nnx.split(abstract)[0], params)
+
+
+class Transformer(nnx.Module):
+    """Embeds symbols, applies layers, and reads out logits at every token.
+
+    Args:
+        spec: sizes, encodings, and how layers are compiled.
+        rngs: keys for the initial parameters.
+
+    Departures:
+        Dropout is applied to the embeddings under every encoding; the code published
+        with Ruoss et al. does so only where the encoding is added to embeddings.
+    """
+
+    def __init__(self, spec: TransformerSpec, *, rngs: nnx.Rngs):
+        dims, settings = spec.dims, spec.settings
+        repeats = dims.num_layers // len(spec.pattern)
+        self.spec = spec
+        self.embedding = nnx.Param(
+            nnx.initializers.truncated_normal(0.02)(
+                rngs.params(), (spec.num_symbols, dims.embed_dim), jnp.float32
+            )
+        )
+        shared, layers = {}, {}
+        for at, kind in enumerate(spec.pattern):
+            shared[f"kind_{at}"] = kind.encoding.init_shared(rngs.params(), dims)
+            layers[f"kind_{at}"] = jax.vmap(
+                lambda rng, kind=kind: Block(
+                    dims, settings, kind.encoding, rngs=nnx.Rngs(rng)
+                )
+            )(jax.random.split(rngs.params(), repeats))
+        self.shared = as_parameters(shared)
+        self.layers = nnx.data(layers)
+        self.final_norm = (
+            nnx.LayerNorm(dims.embed_dim, dtype=settings.dtype, rngs=rngs)
+            if settings.pre_norm
+            else None
+        )
+        self.readout = nnx.Linear(
+            dims.embed_dim, spec.num_outputs, kernel_init=projection_init, rngs=rngs
+        )
+
+    def __call__(
+        self,
+        tokens: Int[Array, "B L"],
+        placement: Placement,
+        *,
+        valid: Bool[Array, "B L"] | None = None,
+        segments: Int[Array, "B L"] | None = None,
+        rng: Rng | None = None,
+    ) -> Float[Array, "B L V"]:
+        """Returns logits over output classes at every token.
+
+        Args:
+            tokens: symbols, `[B, L]`, each below `num_symbols`.
+            placement: where they are, from a position scheme.
+            valid: False at padding, `[B, L]`; None if there is none.
+            segments: tokens attend within equal segments only, `[B, L]`.
+            rng: PRNG key for dropout; None at evaluation, where nothing is dropped.
+
+        Returns:
+            Logits `[B, L, V]`, float32.
+        """
+        length = tokens.shape[1]
+        known = {"valid": valid, "segments": segments}
+        shared = list(as_arrays(self.shared).values())
+        embed_rng, layers_rng = (
+            (None, None) if rng is None else tuple(jax.random.split(rng))
+        )
+        x = _lookup(self.embedding[...], tokens) * math.sqrt(self.spec.dims.embed_dim)
+        where = placement.tokens(length, **known)
+        for encoding, params in _distinct(self.spec.pattern, shared):
+            x = encoding.embed(params, x, where)
+        x = dropout(
+            x.astype(self.spec.settings.dtype), self.spec.settings.dropout, embed_rng
+        )
+        x = self._apply_layers(x, placement, known, shared, layers_rng)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return self.readout(x.astype(jnp.float32))
+
+    def _apply_layers(self, x, placement, known, shared, rng):
+        """Applies the pattern again and again, by a loop or spelled out."""
+        length, period = x.shape[1], len(self.spec.pattern)
+        repeats = self.spec.dims.num_layers // period
+        graphs, params = zip(*map(nnx.split, self.layers.values()), strict=True)
+        own, common = placement.layers()
+        rngs = None if rng is None else jax.random.split(rng, (repeats, period))
+        grouped = jax.tree.map(
+            lambda array: array.reshape((repeats, period) + array.shape[1:]), own
+        )
+
+        def repetition(x, inputs):
+            params, own, rngs = inputs
+            for at, kind in enumerate(self.spec.pattern):
+                one = jax.tree.map(lambda array, at=at: array[at], own)
+                where = Placement(**one, **common).tokens(length, **known)
+                x = nnx.merge(graphs[at], params[at])(
+                    x,
+                    where,
+                    shared=shared[at],
+                    mask=kind.mask,
+                    rng=None if rngs is None else rngs[at],
+                )
+            return x, None
+
+        inputs = (params, grouped, rngs)
+        if self.spec.scan_layers and repeats > 1:
+            return jax.lax.scan(repetition, x, inputs)[0]
+        for at in range(repeats):
+            x, _ = repetition(x, jax.tree.map(lambda array, at=at: array[at], inputs))
+        return x
+
+
+def _lookup(
+    table: Float[Array, "V D"], tokens: Int[Array, "B L"]
+) -> Float[Array, "B L D"]:
+    """Rows of a table; a product where it is small: its gradient needs no scatter."""
+    if table.shape[0] <= 256:
+        return jax.nn.one_hot(tokens, table.shape[0], dtype=table.dtype) @ table
+    return jnp.take(table, tokens, axis=0, mode="fill")
+
+
+def _distinct(pattern: tuple[LayerKind, ...], shared: list):
+    """Each different encoding of a pattern once, with its shared parameters."""
+    seen = []
+    for kind, params in zip(pattern, shared, strict=True):
+        if kind.encoding not in seen:
+            seen.append(kind.encoding)
+            yield kind.encoding, params
+
+
+def check_sizes(spec: TransformerSpec) -> None:
+    """Raises ValueError where a model's sizes do not fit each other or an encoding."""
+    dims, pattern = spec.dims, spec.pattern
+    sizes = dims._asdict() | {
+        "num_symbols": spec.num_symbols,
+        "num_outputs": spec.num_outputs,
+        "mlp_dim": spec.settings.mlp_dim,
+    }
+    del sizes["causal"]
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}.")
+    if dims.num_heads % dims.num_kv_heads:
+        raise ValueError(
+            f"num_heads={dims.num_heads} must be a multiple of "
+            f"num_kv_heads={dims.num_kv_heads}."
+        )
+    if not pattern or dims.num_layers % len(pattern):
+        raise ValueError(
+            f"a pattern of {len(pattern)} kinds of layers does not fill "
+            f"num_layers={dims.num_layers} evenly."
+        )
+    check_rate(spec.settings.dropout)
+    for kind in pattern:
+        if kind.encoding.causal_only and not dims.causal:
+            raise ValueError(
+                f"{kind.encoding.title} is defined for keys up to the query only; set "
+                "model.causal=True, or choose a bidirectional encoding."
+            )
+        kind.encoding.check(dims)

@@ -1,0 +1,152 @@
+"""Abacus: each digit is told its place in its own number.
+
+To add two numbers, a model must line up digits of equal significance, and counting them
+over long numbers is what it fails at. Abacus ids count digits within each number, from
+1, wherever the number stands; all other tokens have id 0. With numbers written least
+significant digit first, equal ids are equal significance. In training, all ids are
+moved up by one random offset, so that the large ids of longer numbers are trained too.
+
+The ids are a stream of their own, beside the tokens' ordinary positions.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.consecutive import Consecutive
+from ropejax.positions.rows import draw_rows, real_places
+from ropejax.typing import Rng
+
+
+def places_in_runs(member: Bool[Array, "B L"]) -> Int[Array, "B L"]:
+    """Returns 1, 2, 3, ... along each run of True, and 0 elsewhere."""
+    count = jnp.cumsum(member.astype(jnp.int32), axis=-1)
+    before_run = jax.lax.cummax(jnp.where(member, 0, count), axis=count.ndim - 1)
+    return jnp.where(member, count - before_run, 0)
+
+
+def is_symbol(tokens: Int[Array, "B L"], symbols: Sequence[int]) -> Bool[Array, "B L"]:
+    """Returns True where a token is one of `symbols`."""
+    return jnp.isin(tokens, jnp.asarray(tuple(symbols), jnp.int32))
+
+
+def abacus_digits(
+    tokens: Int[Array, "B L"],
+    digits: Sequence[int],
+    *,
+    offset: int | Int[Array, "#B"] = 0,
+    valid: Bool[Array, "B L"] | None = None,
+) -> Int[Array, "B L"]:
+    """Returns `offset + 1, offset + 2, ...` along each run of digits, and 0 elsewhere.
+
+    Args:
+        tokens: symbols, `[B, L]`.
+        digits: the symbols that are digits.
+        offset: added to the ids of digits, one number or `[B or 1]`.
+        valid: False at padding, `[B, L]`: padding has id 0 even if it looks like a
+            digit.
+
+    Returns:
+        Ids `[B, L]`, int32.
+
+    References:
+        McLeish et al. (2024), "Transformers can do arithmetic with the right
+        embeddings", arXiv:2405.17399; mcleish7/arithmetic at 55af9d5, `abacus.py`.
+    """
+    member = is_symbol(tokens, digits)
+    if valid is not None:
+        member = member & valid
+    offset = jnp.asarray(offset, jnp.int32).reshape(-1, 1)
+    return jnp.where(member, places_in_runs(member) + offset, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Abacus(PositionScheme):
+    """Digit ids as the stream `digit`, beside the positions of another scheme.
+
+    Train with `max_offset` above 0; test with `dataclasses.replace(scheme,
+    max_offset=0)`.
+
+    Attributes:
+        digits: the symbols that are digits.
+        max_offset: the random offset is uniform over `0 .. max_offset`.
+        per_sequence: one offset a row, instead of one for the batch (as published).
+        base: scheme of the tokens' ordinary positions; it gets a key of its own.
+
+    Raises:
+        ValueError: if `digits` is empty or `max_offset` is negative.
+
+    References:
+        McLeish et al. (2024), arXiv:2405.17399, where max_offset is 99 in training.
+
+    Departures:
+        None.
+    """
+
+    digits: tuple[int, ...] = tuple(range(10))
+    max_offset: int = 99
+    per_sequence: bool = False
+    base: PositionScheme = Consecutive()
+
+    title: ClassVar[str] = "Abacus"
+    summary: ClassVar[str] = "each digit's place in its number, as a stream of its own"
+    reference: ClassVar[str] = "McLeish et al. 2024, arXiv:2405.17399"
+    random: ClassVar[bool] = True
+
+    def __post_init__(self):
+        if not self.digits:
+            raise ValueError("digits is empty; name the symbols that are digits.")
+        if self.max_offset < 0:
+            raise ValueError(f"max_offset must be at least 0, got {self.max_offset}.")
+
+    def position_bound(self, num_tokens: int) -> int | None:
+        """Returns the bound of the ordinary positions."""
+        return self.base.position_bound(num_tokens)
+
+    def digit_bound(self, num_tokens: int) -> int:
+        """Returns one more than the largest digit id in rows of `num_tokens` tokens."""
+        return num_tokens + self.max_offset + 1
+
+    def check(self, num_tokens: int) -> None:
+        """Raises ValueError if `base` cannot place rows of `num_tokens` tokens."""
+        self.base.check(num_tokens)
+
+    def __call__(
+        self,
+        rng: Rng,
+        lengths: Int[Array, " B"],
+        *,
+        num_tokens: int,
+        num_layers: int = 1,
+        tokens: Int[Array, "B P"] | None = None,
+    ) -> Placement:
+        """Returns the placement of `base` with the stream `digit`, `[B, P]`.
+
+        Raises:
+            ValueError: if `tokens` is None.
+        """
+        if tokens is None:
+            raise ValueError("Abacus reads the symbols: pass tokens, got None.")
+        real = real_places(lengths, num_tokens)
+        offset_rng, base_rng = jax.random.split(rng)
+        offset = draw_rows(
+            lambda key: jax.random.randint(key, (), 0, self.max_offset + 1),
+            offset_rng,
+            real.shape[0],
+            per_sequence=self.per_sequence,
+        )
+        placement = self.base(
+            base_rng,
+            lengths,
+            num_tokens=num_tokens,
+            num_layers=num_layers,
+            tokens=tokens,
+        )
+        digit = abacus_digits(tokens, self.digits, offset=offset, valid=real)
+        streams = {**(placement.streams or {}), "digit": digit}
+        return dataclasses.replace(placement, streams=streams)

@@ -1,0 +1,120 @@
+"""What a position scheme is: where each token of a padded batch is said to be.
+
+A scheme is a frozen dataclass of settings, called outside the model. It is a pure
+function of a PRNG key and the (traced) number of tokens in each row, so "randomized" is
+an axis that multiplies every encoding, never a name in the list of encodings.
+
+A row's positions depend on the key, the row and its length only; never on the padding
+or the batch size.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+from jaxtyping import Array, Int, Shaped
+
+from ropejax.tokens import Tokens, tokens
+from ropejax.typing import Rng
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where the tokens of a batch are, for every layer.
+
+    Attributes:
+        positions: `[B or 1, P]` or `[B or 1, P, A]`, with a leading axis of layers if
+            `per_layer`; None for consecutive ones, `0 .. P - 1`.
+        distances: a table of distances from 0 up, `[B or 1, P]`, with a leading axis of
+            layers if `per_layer`; None to use differences of positions.
+        streams: named further positions, each `[B or 1, P]`, or None.
+        per_layer: static; True if each layer has a draw of its own.
+    """
+
+    positions: Shaped[Array, "*layers B P"] | Shaped[Array, "*layers B P A"] | None = (
+        None
+    )
+    distances: Shaped[Array, "*layers B P"] | None = None
+    streams: dict[str, Shaped[Array, "*batch B P"]] | None = None
+    per_layer: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    def layers(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Splits into arrays that layers scan over, and arrays that all share."""
+        given = {"positions": self.positions, "distances": self.distances}
+        given = {name: array for name, array in given.items() if array is not None}
+        shared = {} if self.streams is None else {"streams": self.streams}
+        if self.per_layer:
+            return given, shared
+        return {}, given | shared
+
+    def tokens(self, length: int, *, layer: int | None = None, **known) -> Tokens:
+        """Returns the `Tokens` of one layer (the first where embeddings ask: None).
+
+        Args:
+            length: number of tokens, P.
+            layer: which layer's draw; ignored if all layers share one.
+            **known: segments and validity, passed on to `ropejax.tokens.tokens`.
+        """
+        own, shared = self.layers()
+        own = jax.tree.map(lambda array: array[layer or 0], own)
+        return tokens(length, **own, **shared, **known)
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionScheme:
+    """A rule that says where tokens are.
+
+    Attributes:
+        title: the scheme's usual name.
+        summary: one line for lists.
+        reference: paper and arXiv id.
+        random: True if the key matters.
+    """
+
+    title: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    reference: ClassVar[str] = ""
+    random: ClassVar[bool] = False
+
+    @property
+    def rows_differ(self) -> bool:
+        """True if rows of equal length may be placed differently.
+
+        Where it is False and a batch has one length, `lengths` of a single entry serve
+        all its rows, and what is made of positions is made once.
+        """
+        return False
+
+    def position_bound(self, num_tokens: int) -> int | None:
+        """Positions of rows of up to `num_tokens` lie below this; None if unbounded."""
+        raise NotImplementedError
+
+    def check(self, num_tokens: int) -> None:
+        """Raises ValueError if rows of `num_tokens` tokens cannot be placed."""
+
+    def __call__(
+        self,
+        rng: Rng,
+        lengths: Int[Array, " B"],
+        *,
+        num_tokens: int,
+        num_layers: int = 1,
+        tokens: Int[Array, "B P"] | None = None,
+    ) -> Placement:
+        """Places the tokens of a padded batch.
+
+        Args:
+            rng: PRNG key; unused unless the scheme is random.
+            lengths: number of real tokens in each row, `[B]`, may be traced.
+            num_tokens: the padded length P (static).
+            num_layers: number of layers, for schemes that draw once a layer.
+            tokens: the symbols `[B, P]`, for schemes that read them (Abacus).
+
+        Returns:
+            A `Placement`. What it says of padding is in range but means nothing.
+
+        Raises:
+            ValueError: if `num_tokens` tokens cannot be placed.
+        """
+        raise NotImplementedError

@@ -1,0 +1,64 @@
+"""Packed rows: several short sequences in one row, positions starting anew in each.
+
+Attention must then stay within segments (`Tokens.segments`), and a packed sequence sees
+exactly what it sees alone.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from ropejax.positions.rows import known_values
+
+
+def packed_positions(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
+    """Returns 0, 1, 2, ... within each run of equal segment ids.
+
+    Args:
+        segments: segment of each token, `[B, L]`; any ids, padding may have one too.
+
+    Returns:
+        Positions `[B, L]`, int32.
+    """
+    place = jnp.arange(segments.shape[1], dtype=jnp.int32)[None]
+    starts = jnp.concatenate(
+        [
+            jnp.ones_like(segments[:, :1], dtype=bool),
+            segments[:, 1:] != segments[:, :-1],
+        ],
+        axis=1,
+    )
+    return place - jax.lax.cummax(jnp.where(starts, place, 0), axis=1)
+
+
+def segments_from_lengths(
+    segment_lengths: Int[Array, "B M"], num_tokens: int
+) -> tuple[Int[Array, "B L"], Bool[Array, "B L"]]:
+    """Returns the segment of each token, for sequences that follow one another.
+
+    Args:
+        segment_lengths: length of each sequence in tokens, `[B, M]`; 0 for none; may be
+            traced.
+        num_tokens: the padded length L (static).
+
+    Returns:
+        Segments 0 .. M - 1, and M at padding, `[B, L]`; and False at padding, `[B, L]`.
+
+    Raises:
+        ValueError: if known lengths are negative or sum to more than L.
+    """
+    known = known_values(segment_lengths)
+    if known is not None and known.size:
+        if known.min() < 0:
+            raise ValueError(f"segment_lengths must be at least 0, got {known.min()}.")
+        if known.sum(axis=1).max() > num_tokens:
+            raise ValueError(
+                f"segment_lengths sum to {known.sum(axis=1).max()}, but rows hold "
+                f"{num_tokens=}; raise num_tokens or pack fewer sequences."
+            )
+    lengths = jnp.asarray(segment_lengths, jnp.int32)
+    ends = jnp.cumsum(lengths, axis=1)
+    place = jnp.arange(num_tokens, dtype=jnp.int32)[None, :, None]
+    # A token belongs to the first segment that ends after it.
+    segments = jnp.sum(place >= ends[:, None, :], axis=-1, dtype=jnp.int32)
+    return segments, segments < lengths.shape[1]

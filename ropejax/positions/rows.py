@@ -1,0 +1,120 @@
+"""The rows of a padded batch: which places hold real tokens, and one draw for each row.
+
+Rows are padded on the right to a static length P; `lengths` says how many of its places
+each row really uses. `lengths` may be traced, so one compiled shape serves all of them.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int
+
+from ropejax.typing import Rng
+
+
+def known_values(array: ArrayLike) -> np.ndarray | None:
+    """Returns the values of an array if this process knows them now, else None.
+
+    Values of traced arrays are not known, nor are those of arrays that are spread over
+    several processes. Look at what a caller passed, before any operation of jax: where
+    the caller is being traced, even `jnp.asarray` of a numpy array is.
+    """
+    if isinstance(array, jax.core.Tracer):
+        return None
+    if not getattr(array, "is_fully_addressable", True):
+        return None
+    return np.asarray(array)
+
+
+def real_places(lengths: Int[Array, " B"], num_tokens: int) -> Bool[Array, "B P"]:
+    """Returns True at the real tokens of rows that are padded on the right.
+
+    Args:
+        lengths: number of real tokens in each row, `[B]`; may be traced.
+        num_tokens: the padded length P (static).
+
+    Returns:
+        `place < length`, `[B, P]`.
+
+    Raises:
+        ValueError: if `lengths` has not one axis, or known lengths leave 0 .. P.
+    """
+    if np.ndim(lengths) != 1:
+        raise ValueError(
+            "lengths must have one axis, one entry a row, got shape "
+            f"{np.shape(lengths)}."
+        )
+    known = known_values(lengths)
+    if known is not None and known.size:
+        low, high = known.min(), known.max()
+        if low < 0 or high > num_tokens:
+            raise ValueError(
+                f"lengths run from {low} to {high}, but rows hold 0 to {num_tokens=} "
+                "tokens; raise num_tokens or drop the rows outside."
+            )
+    lengths = jnp.asarray(lengths, jnp.int32)
+    return jnp.arange(num_tokens, dtype=jnp.int32)[None] < lengths[:, None]
+
+
+def draw_rows(
+    draw: Callable[[Rng], Array], rng: Rng, num_rows: int, *, per_sequence: bool
+) -> Array:
+    """Returns `draw(rng)`, once for all rows or once for each.
+
+    Row b draws with `fold_in(rng, b)`, so it does not depend on how many rows there
+    are, and no two rows share a key.
+
+    Args:
+        draw: a function of a PRNG key.
+        rng: PRNG key.
+        num_rows: B (static).
+        per_sequence: whether each row has a draw of its own.
+
+    Returns:
+        Draws with a new leading axis: B, or 1 if rows share one.
+    """
+    if not per_sequence:
+        return draw(rng)[None]
+    return jax.vmap(lambda row: draw(jax.random.fold_in(rng, row)))(
+        jnp.arange(num_rows)
+    )
+
+
+def draw_tokens(draw: Callable[[Rng], Array], rng: Rng, num_tokens: int) -> Array:
+    """Returns `draw(rng)` once for each token, whatever the number of tokens.
+
+    A draw of shape `[num_tokens]` from one key may change with its shape; here token t
+    draws with `fold_in(rng, t)`, so that longer padding never changes a row.
+
+    Args:
+        draw: a function of a PRNG key.
+        rng: PRNG key.
+        num_tokens: number of tokens (static).
+
+    Returns:
+        Draws with a new leading axis, one for each token.
+    """
+    return jax.vmap(lambda place: draw(jax.random.fold_in(rng, place)))(
+        jnp.arange(num_tokens)
+    )
+
+
+def uniform_below(
+    unit: Float[Array, "#B"], bound: Int[Array, " B"]
+) -> Int[Array, " B"]:
+    """Returns integers `0 .. bound - 1` from uniform draws in [0, 1); 0 if none exist.
+
+    For bounds that depend on traced lengths: the draw itself does not depend on them.
+
+    Args:
+        unit: uniform draws, `[B or 1]`.
+        bound: how many integers there are to choose from, `[B]`, below 2^23.
+
+    Returns:
+        Integers `[B]`, int32.
+    """
+    scaled = jnp.floor(unit * bound).astype(jnp.int32)
+    return jnp.clip(scaled, 0, jnp.maximum(bound - 1, 0))

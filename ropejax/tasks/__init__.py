@@ -1,0 +1,50 @@
+"""Tasks: what is learned at short lengths and asked at long ones.
+
+`TASKS` is the catalogue of the 15 tasks of the Chomsky-hierarchy benchmark (Deletang et
+al. 2022, arXiv 2207.02098; Ruoss et al. 2023, arXiv 2305.16843).
+"""
+
+from types import MappingProxyType
+
+from ropejax.tasks.base import Batch, Example, Level, Task
+from ropejax.tasks.binary_addition import BinaryAddition
+from ropejax.tasks.binary_multiplication import BinaryMultiplication
+from ropejax.tasks.bucket_sort import BucketSort
+from ropejax.tasks.compute_sqrt import ComputeSqrt
+from ropejax.tasks.cycle_navigation import CycleNavigation
+from ropejax.tasks.duplicate_string import DuplicateString
+from ropejax.tasks.even_pairs import EvenPairs
+from ropejax.tasks.missing_duplicate_string import MissingDuplicateString
+from ropejax.tasks.modular_arithmetic import ModularArithmetic
+from ropejax.tasks.modular_arithmetic_brackets import ModularArithmeticBrackets
+from ropejax.tasks.odds_first import OddsFirst
+from ropejax.tasks.parity_check import ParityCheck
+from ropejax.tasks.reverse_string import ReverseString
+from ropejax.tasks.solve_equation import SolveEquation
+from ropejax.tasks.stack_manipulation import StackManipulation
+
+TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
+    {
+        # regular
+        "even_pairs": EvenPairs,
+        "modular_arithmetic": ModularArithmetic,
+        "parity_check": ParityCheck,
+        "cycle_navigation": CycleNavigation,
+        # deterministic context-free
+        "stack_manipulation": StackManipulation,
+        "reverse_string": ReverseString,
+        "modular_arithmetic_brackets": ModularArithmeticBrackets,
+        "solve_equation": SolveEquation,
+        # context-sensitive
+        "duplicate_string": DuplicateString,
+        "missing_duplicate_string": MissingDuplicateString,
+        "odds_first": OddsFirst,
+        "binary_addition": BinaryAddition,
+        "binary_multiplication": BinaryMultiplication,
+        "compute_sqrt": ComputeSqrt,
+        "bucket_sort": BucketSort,
+    }
+)
+"""The tasks by name, in the order of the papers' tables."""
+
+__all__ = ["TASKS", "Batch", "Example", "Level", "Task"]

@@ -1,0 +1,212 @@
+"""What a task is: a pure sampler from a key, and the facts that describe it.
+
+A task is a frozen dataclass of settings. It draws whole batches on the device from a
+PRNG key and *traced* lengths, so that sampling lives inside the compiled training step
+and one compiled shape serves every length that fits it.
+
+A row of a batch is laid out as
+
+    x_1 ... x_n  o ... o  . ... .
+    input        |y|      padding
+
+where `o` is one placeholder symbol (`task.placeholder`) repeated once per output
+symbol: the model answers at the placeholders (Deletang et al. 2022, arXiv 2207.02098,
+appendix A).
+
+A row depends on its own key and its own length only; never on the batch size, on the
+other rows, or on how far the batch is padded.
+"""
+
+import dataclasses
+import enum
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from ropejax.tasks import draws
+from ropejax.typing import Rng
+
+
+class Level(enum.Enum):
+    """The Chomsky level of a task's language (Deletang et al. 2022, section 4)."""
+
+    REGULAR = "regular"
+    DETERMINISTIC_CONTEXT_FREE = "deterministic context-free"
+    CONTEXT_SENSITIVE = "context-sensitive"
+
+
+class Batch(NamedTuple):
+    """A padded batch, every row laid out as in the module docstring.
+
+    Attributes:
+        tokens: symbols, `[B, P]`; the input, then placeholders, then padding.
+        targets: the right symbol at each placeholder, `[B, P]`, zero elsewhere.
+        target_mask: True at the placeholders: where the loss is taken, `[B, P]`.
+        score_mask: True where accuracy is counted, `[B, P]`. Within `target_mask`; it
+            is smaller for tasks whose answers vary in length, which score nothing
+            after the end symbol.
+        lengths: number of real tokens a row, input and placeholders together, `[B]`.
+    """
+
+    tokens: Int[Array, "B P"]
+    targets: Int[Array, "B P"]
+    target_mask: Bool[Array, "B P"]
+    score_mask: Bool[Array, "B P"]
+    lengths: Int[Array, " B"]
+
+
+class Example(NamedTuple):
+    """One unpadded-by-layout example: what a task's `_sample_row` returns.
+
+    Attributes:
+        inputs: symbols `[X]`; entries past the row's length are ignored.
+        targets: symbols `[Y]`; entries past `output_length(length)` are ignored.
+        score_mask: True where accuracy counts, `[Y]`; None where all outputs count.
+    """
+
+    inputs: Int[Array, " X"]
+    targets: Int[Array, " Y"]
+    score_mask: Bool[Array, " Y"] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task of the benchmark: settings, alphabets, and a sampler.
+
+    Subclasses set the class attributes, `input_vocab`, `output_vocab`, `output_length`
+    and `_sample_row`; layout, masks and batching are done here, once.
+    """
+
+    title: ClassVar[str]
+    summary: ClassVar[str]
+    level: ClassVar[Level]
+
+    @property
+    def input_vocab(self) -> int:
+        """Number of different input symbols, the placeholder not counted."""
+        raise NotImplementedError
+
+    @property
+    def output_vocab(self) -> int:
+        """Number of different output symbols (the classes of the answer)."""
+        raise NotImplementedError
+
+    @property
+    def placeholder(self) -> int:
+        """The extra input symbol at which outputs are read."""
+        return self.input_vocab
+
+    @property
+    def num_symbols(self) -> int:
+        """Size of the model's input alphabet: input symbols and the placeholder."""
+        return self.input_vocab + 1
+
+    def input_length(self, length):
+        """Number of input symbols at `length` (int or traced): `length`, as a rule.
+
+        It differs for a task that has inputs of some lengths only, and that, as
+        published, draws the next shorter one at the others.
+        """
+        return length
+
+    def output_length(self, length):
+        """Number of output symbols for an input of `length` symbols (int or traced)."""
+        raise NotImplementedError
+
+    def num_tokens(self, length):
+        """Number of tokens the model reads for `length`: input and placeholders.
+
+        It never decreases as `length` grows, so the shape that holds the longest
+        length holds every other.
+        """
+        return self.input_length(length) + self.output_length(length)
+
+    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example of a traced `length` into arrays sized for `max_length`."""
+        raise NotImplementedError
+
+    def check_length(self, length: int) -> None:
+        """Raises ValueError if no example of this (static) `length` exists."""
+        if not 1 <= length <= draws.MAX_BOUND:
+            raise ValueError(
+                f"{self.title} has no example of length {length}: lengths run from 1 "
+                f"to {draws.MAX_BOUND}."
+            )
+
+    def sample(
+        self,
+        rng: Rng,
+        lengths: Int[Array, " B"],
+        *,
+        max_length: int,
+        first_row: int | Int[Array, ""] = 0,
+    ) -> Batch:
+        """Draws a batch, one row for each entry of `lengths`.
+
+        Args:
+            rng: PRNG key of the batch; old-style and new-style keys both work. Row `b`
+                uses `fold_in(rng, first_row + b)`.
+            lengths: input length of each row in symbols, `[B]`; may be traced. Every
+                entry must lie in 1 .. `max_length` (checked when the values are known).
+            max_length: the longest length that this shape can hold (static).
+            first_row: index of the first row within a larger batch, so that a batch
+                drawn in parts, or shard by shard, equals the batch drawn at once.
+
+        Returns:
+            A `Batch` with `P = num_tokens(max_length)`.
+
+        Raises:
+            ValueError: if `max_length` has no examples, or known `lengths` leave
+                1 .. `max_length`.
+        """
+        self.check_length(max_length)
+        lengths = _checked_lengths(lengths, max_length)
+        rows = first_row + jnp.arange(lengths.shape[0])
+        keys = jax.vmap(lambda row: jax.random.fold_in(rng, row))(rows)
+        return jax.vmap(lambda key, length: self._layout(key, length, max_length))(
+            keys, lengths
+        )
+
+    def _layout(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Batch:
+        """One row: input, placeholders and padding at their places."""
+        example = self._sample_row(rng, length, max_length)
+        num_inputs, num_outputs = self.input_length(length), self.output_length(length)
+        place = jnp.arange(self.num_tokens(max_length))
+        answer = place - num_inputs  # index into the outputs at each place
+        is_input = place < num_inputs
+        is_output = (answer >= 0) & (answer < num_outputs)
+        inputs = example.inputs[jnp.clip(place, 0, example.inputs.shape[0] - 1)]
+        index = jnp.clip(answer, 0, example.targets.shape[0] - 1)
+        tokens = jnp.where(is_input, inputs, 0)
+        tokens = jnp.where(is_output, self.placeholder, tokens)
+        score_mask = is_output
+        if example.score_mask is not None:
+            score_mask = is_output & example.score_mask[index]
+        return Batch(
+            tokens=tokens.astype(jnp.int32),
+            targets=jnp.where(is_output, example.targets[index], 0).astype(jnp.int32),
+            target_mask=is_output,
+            score_mask=score_mask,
+            lengths=jnp.asarray(num_inputs + num_outputs, jnp.int32),
+        )
+
+
+def _checked_lengths(lengths, max_length: int) -> Int[Array, " B"]:
+    """`lengths` as int32, refused when a known value does not fit `max_length`."""
+    known = None if isinstance(lengths, jax.core.Tracer) else np.asarray(lengths)
+    lengths = jnp.asarray(lengths, jnp.int32)
+    if lengths.ndim != 1:
+        raise ValueError(
+            f"lengths must have one axis, one entry a row, got shape {lengths.shape}."
+        )
+    if known is not None and known.size:
+        low, high = int(known.min()), int(known.max())
+        if low < 1 or high > max_length:
+            raise ValueError(
+                f"lengths run from {low} to {high}, but this shape holds 1 to "
+                f"{max_length=}; raise max_length or drop the lengths outside."
+            )
+    return lengths

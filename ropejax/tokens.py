@@ -1,0 +1,171 @@
+"""One side of an attention: where its tokens are, in order and in position.
+
+Two different things are kept apart. `index` is the order of tokens in their sequence:
+masks and counts go by it. `positions` are what an encoding sees: they may be random,
+repeated, fractional or on several axes. Nothing in ropejax infers either from an array
+index, so packed, permuted, cached and sharded sequences are one case.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+_PER_TOKEN = ("index", "positions", "segments", "valid", "streams", "features")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """What attention knows of its queries or its keys, apart from their content.
+
+    Every array's leading axis is the batch, or 1 where rows agree.
+
+    Attributes:
+        index: order in the sequence, from 0, `[B or 1, L]`.
+        positions: position of each token, in tokens, `[B or 1, L]`, or `[B or 1, L, A]`
+            for A axes.
+        segments: tokens attend within equal segments only, `[B or 1, L]`.
+        valid: False at padding, `[B or 1, L]`.
+        streams: named further positions, each `[B or 1, L]` (Abacus: `digit`).
+        features: what an encoding computed for each token (set by `ropejax.attention`).
+        distances: a table of distances, increasing from 0, `[B or 1, n]`: tokens whose
+            indices differ by d are `distances[d]` apart, whatever their positions.
+        consecutive_index: static; True promises `index[t + 1] == index[t] + 1`.
+        consecutive_positions: static; True promises the same of (one-axis) positions.
+    """
+
+    index: Int[Array, "#B L"]
+    positions: Shaped[Array, "#B L"] | Shaped[Array, "#B L A"]
+    segments: Int[Array, "#B L"] | None = None
+    valid: Bool[Array, "#B L"] | None = None
+    streams: dict[str, Shaped[Array, "#B L"]] | None = None
+    features: Any = None
+    distances: Shaped[Array, "#B n"] | None = None
+    consecutive_index: bool = dataclasses.field(
+        default=False, metadata={"static": True}
+    )
+    consecutive_positions: bool = dataclasses.field(
+        default=False, metadata={"static": True}
+    )
+
+    @property
+    def length(self) -> int:
+        """Number of tokens on this side (static)."""
+        return self.index.shape[1]
+
+    def replace(self, **changes) -> "Tokens":
+        """Returns a copy with some attributes changed."""
+        return dataclasses.replace(self, **changes)
+
+    def per_token(self) -> dict[str, Any]:
+        """Returns the attributes with a token axis (axis 1), as a pytree."""
+        return {name: getattr(self, name) for name in _PER_TOKEN}
+
+    def block(self, start, size: int) -> "Tokens":
+        """Returns `size` tokens from a (traced) `start` on; static flags survive."""
+        cut = jax.tree.map(
+            lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, axis=1),
+            self.per_token(),
+        )
+        return self.replace(**cut)
+
+    def permuted(self, order: Int[Array, " L"]) -> "Tokens":
+        """Returns the tokens in another storage order; nothing is consecutive then."""
+        moved = jax.tree.map(lambda x: jnp.take(x, order, axis=1), self.per_token())
+        return self.replace(
+            **moved, consecutive_index=False, consecutive_positions=False
+        )
+
+
+def tokens(
+    length: int,
+    *,
+    offset: int | Int[Array, ""] = 0,
+    positions: Shaped[Array, "#B L"] | Shaped[Array, "#B L A"] | None = None,
+    segments: Int[Array, "#B L"] | None = None,
+    valid: Bool[Array, "#B L"] | None = None,
+    streams: dict[str, Shaped[Array, "#B L"]] | None = None,
+    distances: Shaped[Array, "#B n"] | None = None,
+) -> Tokens:
+    """Describes `length` tokens in order, by default at consecutive positions.
+
+    Args:
+        length: number of tokens (static).
+        offset: index of the first one: in decoding, the number of cached tokens.
+        positions: positions in tokens, `[B or 1, L]` or `[B or 1, L, A]`; the index if
+            None.
+        segments: segment of each token, `[B or 1, L]`.
+        valid: False at padding, `[B or 1, L]`.
+        streams: named further positions, each `[B or 1, L]`.
+        distances: table of distances `[B or 1, n]` instead of differences of positions.
+
+    Returns:
+        A `Tokens` whose index is `offset .. offset + length - 1`.
+
+    Raises:
+        ValueError: if an array's token axis is not `length`, or the table of distances
+            does not reach from the first token to the last.
+    """
+    index = jnp.arange(length, dtype=jnp.int32)[None] + offset
+    given = {"positions": positions, "segments": segments, "valid": valid}
+    for name, array in (given | dict(streams or {})).items():
+        if array is not None and (array.ndim < 2 or array.shape[1] != length):
+            raise ValueError(
+                f"{name} must be [B or 1, {length}, ...] for {length} tokens, "
+                f"got shape {array.shape}."
+            )
+    reach = length + offset if isinstance(offset, int) else length
+    if distances is not None and distances.shape[-1] < reach:
+        raise ValueError(
+            f"a table of {distances.shape[-1]} distances is too short for {reach} "
+            "tokens; draw at least that many."
+        )
+    return Tokens(
+        index=index,
+        positions=index if positions is None else positions,
+        segments=segments,
+        valid=valid,
+        streams=streams,
+        distances=distances,
+        consecutive_index=True,
+        consecutive_positions=positions is None,
+    )
+
+
+def relative_positions(
+    query: Tokens, key: Tokens, axis: int = 0
+) -> Float[Array, "B T S"] | Int[Array, "B T S"]:
+    """Returns key position minus query position, so the past is negative.
+
+    With a table of distances on the key side, it is
+    `sign(j - i) * distances[|j - i|]` of the indices i, j instead.
+
+    Args:
+        query: the queries, T of them.
+        key: the keys, S of them.
+        axis: which axis of positions with several.
+
+    Returns:
+        Differences `[B or 1, T, S]`, in the positions' dtype (int32 for integers).
+    """
+    if key.distances is not None:
+        offset = key.index[:, None, :] - query.index[:, :, None]
+        batch = max(offset.shape[0], key.distances.shape[0])
+        offset = jnp.broadcast_to(offset, (batch,) + offset.shape[1:])
+        table = jnp.broadcast_to(key.distances, (batch, key.distances.shape[1]))
+        # Beyond the table there is no distance: NaN, or the dtype's extreme, shows it.
+        look_up = lambda row, at: row.at[at].get(mode="fill")
+        distance = jax.vmap(look_up)(table, jnp.abs(offset))
+        return jnp.sign(offset).astype(distance.dtype) * distance
+    q, k = query.positions, key.positions
+    if q.ndim == 3:
+        q, k = q[..., axis], k[..., axis]
+    return k[:, None, :] - q[:, :, None]
+
+
+def signed_offsets(distances: Shaped[Array, "B n"]) -> Shaped[Array, "B m"]:
+    """Returns a table of distances mirrored: `-d[n-1] .. -d[1], 0, d[1] .. d[n-1]`."""
+    return jnp.concatenate([-distances[:, :0:-1], distances], axis=1)

@@ -1,0 +1,145 @@
+"""Length curricula: which input length a training step sees, as a pure function.
+
+A curriculum maps a PRNG key and a step to a length, both traced, so it runs inside the
+compiled loop, and a length depends on nothing but the run's seed and the step.
+"""
+
+import dataclasses
+from types import MappingProxyType
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from ropejax.typing import Rng
+
+
+@dataclasses.dataclass(frozen=True)
+class Curriculum:
+    """A rule for lengths.
+
+    Attributes:
+        max_length: the longest length that it ever asks for, in symbols.
+    """
+
+    summary: ClassVar[str] = ""
+    max_length: int = 40
+
+    def __post_init__(self):
+        if self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {self.max_length}.")
+
+    def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
+        """Returns the length of a step.
+
+        Args:
+            rng: PRNG key of this step.
+            step: the step's number, from 0.
+
+        Returns:
+            A length in 1 .. `max_length`, int32.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform(Curriculum):
+    """Uniform over `min_length .. max_length`, as in Deletang et al. 2022."""
+
+    summary: ClassVar[str] = "uniform over all training lengths (the papers' choice)"
+    min_length: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_order(self.min_length, self.max_length)
+
+    def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
+        """See `Curriculum.__call__`."""
+        return jax.random.randint(rng, (), self.min_length, self.max_length + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed(Curriculum):
+    """Always `max_length`."""
+
+    summary: ClassVar[str] = "always the longest length"
+
+    def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
+        """See `Curriculum.__call__`."""
+        return jnp.int32(self.max_length)
+
+
+@dataclasses.dataclass(frozen=True)
+class Increasing(Curriculum):
+    """A top that grows: `min(max_length, min_length + amount * (step // every))`.
+
+    Attributes:
+        min_length: the top length at the start.
+        amount: by how much the top grows.
+        every: after how many steps it grows.
+        sample_all: draw uniformly from 1 to the top, rather than the top itself.
+    """
+
+    summary: ClassVar[str] = "lengths up to a top that grows every N steps"
+    min_length: int = 1
+    amount: int = 1
+    every: int = 1000
+    sample_all: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_order(self.min_length, self.max_length)
+        for name in ("amount", "every"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} must be at least 1, got {getattr(self, name)}."
+                )
+
+    def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
+        """See `Curriculum.__call__`."""
+        # Bounded before multiplying, so that no step overflows an int32.
+        grown = jnp.minimum(step // self.every, self.max_length) * self.amount
+        top = jnp.minimum(self.max_length, self.min_length + grown)
+        return jax.random.randint(rng, (), 1, top + 1) if self.sample_all else top
+
+
+@dataclasses.dataclass(frozen=True)
+class ReverseExponential(Curriculum):
+    """Favors long lengths: `P(length) ~ base ** length` over `1 .. max_length`.
+
+    The fraction of steps at a length grows by the factor `base` a symbol; base 1 is
+    uniform.
+    """
+
+    summary: ClassVar[str] = "long lengths exponentially more often than short ones"
+    base: float = 1.1
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.base > 0:
+            raise ValueError(f"base must be positive, got {self.base}.")
+
+    def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
+        """See `Curriculum.__call__`."""
+        lengths = jnp.arange(1, self.max_length + 1, dtype=jnp.int32)
+        chosen = jax.random.categorical(rng, lengths * jnp.log(self.base))
+        return lengths[chosen]
+
+
+def _check_order(min_length: int, max_length: int) -> None:
+    if not 1 <= min_length <= max_length:
+        raise ValueError(
+            f"min_length must lie in 1 .. max_length, got {min_length=}, {max_length=}."
+        )
+
+
+CURRICULA = MappingProxyType(
+    {
+        "uniform": Uniform,
+        "fixed": Fixed,
+        "increasing": Increasing,
+        "reverse_exponential": ReverseExponential,
+    }
+)
+"""Name in configs -> class of settings."""

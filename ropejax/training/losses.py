@@ -1,0 +1,57 @@
+"""Masked loss and accuracy as sums and counts, so that means are taken once.
+
+A mean of means is wrong whenever the parts differ in size; every number here is a sum
+with the count that it must be divided by.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from ropejax.tasks.base import Batch
+
+
+class Sums(NamedTuple):
+    """What a batch adds up to; sums of several batches are added field by field.
+
+    Attributes:
+        loss: cross-entropy in nats, summed over placeholders.
+        outputs: number of placeholders.
+        correct: right symbols among the scored ones.
+        scored: number of scored symbols.
+        exact: rows whose scored symbols are all right.
+        rows: number of rows.
+    """
+
+    loss: Float[Array, ""]
+    outputs: Float[Array, ""]
+    correct: Float[Array, ""]
+    scored: Float[Array, ""]
+    exact: Float[Array, ""]
+    rows: Float[Array, ""]
+
+
+def batch_sums(logits: Float[Array, "B P V"], batch: Batch) -> Sums:
+    """Returns loss and accuracy sums of a batch; padding contributes nothing.
+
+    Args:
+        logits: the model's output at every token, `[B, P, V]`.
+        batch: the batch, with its targets and masks.
+
+    Returns:
+        Sums over all rows, float32.
+    """
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
+    right = jnp.argmax(logits, axis=-1) == batch.targets
+    missed = batch.score_mask & ~right
+    count = lambda mask: jnp.sum(mask, dtype=jnp.float32)
+    return Sums(
+        loss=jnp.sum(jnp.where(batch.target_mask, losses, 0.0)),
+        outputs=count(batch.target_mask),
+        correct=count(batch.score_mask & right),
+        scored=count(batch.score_mask),
+        exact=count(~jnp.any(missed, axis=-1)),
+        rows=jnp.float32(logits.shape[0]),
+    )

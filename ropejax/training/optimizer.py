@@ -1,0 +1,105 @@
+"""Optimizers and schedules: optax chains from explicit numbers."""
+
+import jax
+import optax
+
+
+def schedule(
+    learning_rate: float,
+    *,
+    steps: int,
+    warmup_steps: int = 0,
+    final_fraction: float = 1.0,
+) -> optax.Schedule:
+    """Returns a learning rate that warms up linearly and then decays by a cosine.
+
+    Args:
+        learning_rate: the peak, reached after `warmup_steps`.
+        steps: steps in all; the schedule stays at its end value beyond.
+        warmup_steps: steps of linear warm-up from zero; 0 for none.
+        final_fraction: end value as a fraction of the peak; 1 keeps the peak
+            (constant).
+
+    Returns:
+        A function of the step.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
+    if not 0 <= warmup_steps < max(steps, 1):
+        raise ValueError(f"warmup_steps must be below {steps=}, got {warmup_steps}.")
+    if not 0 <= final_fraction <= 1:
+        raise ValueError(f"final_fraction must be in [0, 1], got {final_fraction}.")
+    warmup = optax.linear_schedule(0.0, learning_rate, warmup_steps)
+    decay = optax.cosine_decay_schedule(
+        learning_rate, max(steps - warmup_steps, 1), alpha=final_fraction
+    )
+    if final_fraction == 1:
+        decay = optax.constant_schedule(learning_rate)
+    return optax.join_schedules([warmup, decay], [warmup_steps])
+
+
+def adam(
+    learning_rate: float | optax.Schedule,
+    *,
+    weight_decay: float = 0.0,
+    max_grad_norm: float | None = 1.0,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> optax.GradientTransformation:
+    """Returns Adam (AdamW if `weight_decay` is not zero) behind global-norm clipping.
+
+    Args:
+        learning_rate: a number or a schedule.
+        weight_decay: decoupled weight decay on projection kernels; 0 for Adam.
+        max_grad_norm: gradients of a larger global norm are scaled to it; None for
+            none.
+        b1: decay of the first moment.
+        b2: decay of the second moment.
+        eps: added to the root of the second moment.
+
+    Returns:
+        A gradient transformation.
+
+    Raises:
+        ValueError: if `weight_decay` is negative or `max_grad_norm` is not positive.
+
+    References:
+        Kingma and Ba 2015, arXiv 1412.6980; Loshchilov and Hutter 2019, arXiv
+        1711.05101.
+    """
+    if weight_decay < 0:
+        raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise ValueError(
+            f"max_grad_norm must be positive (None: no clipping), got {max_grad_norm}."
+        )
+    clip = (
+        optax.identity()
+        if max_grad_norm is None
+        else optax.clip_by_global_norm(max_grad_norm)
+    )
+    if weight_decay == 0:
+        return optax.chain(clip, optax.adam(learning_rate, b1=b1, b2=b2, eps=eps))
+    return optax.chain(
+        clip,
+        optax.adamw(
+            learning_rate,
+            b1=b1,
+            b2=b2,
+            eps=eps,
+            weight_decay=weight_decay,
+            mask=_matrices,
+        ),
+    )
+
+
+def _matrices(params):
+    """True for kernels of projections: not for norms, biases, embeddings, tables."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: any(getattr(part, "key", None) == "kernel" for part in path),
+        params,
+    )

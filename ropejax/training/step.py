@@ -1,0 +1,287 @@
+"""The training step: pure, with data and positions made inside, one shape a bucket."""
+
+import dataclasses
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from ropejax.nn import TransformerSpec
+from ropejax.positions.base import Placement, PositionScheme
+from ropejax.tasks.base import Batch, Task
+from ropejax.training.curriculum import Curriculum
+from ropejax.training.losses import batch_sums
+from ropejax.typing import Params, Rng
+
+
+class TrainState(NamedTuple):
+    """All that changes in training, and the keys from which each step's are derived.
+
+    Attributes:
+        step: number of steps taken.
+        params: the model's parameters.
+        opt_state: the optimizer's state.
+        rng: base key of data, positions and dropout; it never changes: a step's key is
+            `fold_in(rng, step)`, so that a resumed run draws what the uninterrupted one
+            would have.
+        length_rng: base key of lengths; members of a population share it, so that they
+            share shapes.
+    """
+
+    step: Int[Array, ""]
+    params: Params
+    opt_state: optax.OptState
+    rng: Rng
+    length_rng: Rng
+
+
+class StepMetrics(NamedTuple):
+    """What a step reports.
+
+    Attributes:
+        loss: mean cross-entropy of the batch, in nats.
+        accuracy: fraction of right symbols.
+        grad_norm: global norm of the gradient before clipping.
+        length: length of the batch, in symbols (the longest if rows differ).
+    """
+
+    loss: Float[Array, ""]
+    accuracy: Float[Array, ""]
+    grad_norm: Float[Array, ""]
+    length: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Everything static about training; with a seed it determines every number.
+
+    Attributes:
+        model: how to make the model; hashable.
+        task: what is learned.
+        positions: where tokens are said to be in training.
+        optimizer: an optax transformation.
+        curriculum: which lengths a step sees.
+        buckets: increasing lengths to which batches are padded, one compiled shape
+            each; the last one holds `curriculum.max_length`.
+        batch_size: rows a step.
+        length_per_row: draw a length for each row rather than for the batch.
+
+    Raises:
+        ValueError: if these do not fit each other.
+    """
+
+    model: TransformerSpec
+    task: Task
+    positions: PositionScheme
+    optimizer: optax.GradientTransformation
+    curriculum: Curriculum
+    buckets: tuple[int, ...]
+    batch_size: int = 128
+    length_per_row: bool = False
+
+    def __post_init__(self):
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}.")
+        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
+            raise ValueError(f"buckets must increase, got {self.buckets}.")
+        if self.buckets[-1] < self.curriculum.max_length:
+            raise ValueError(
+                f"the largest bucket, {self.buckets[-1]}, must hold the curriculum's "
+                f"longest length, {self.curriculum.max_length}."
+            )
+        for length in self.buckets:
+            self.task.check_length(length)
+            self.positions.check(self.task.num_tokens(length))
+
+
+def init_state(
+    recipe: Recipe, seed: int | Array, length_seed: int | Array | None = None
+) -> TrainState:
+    """Returns the state before the first step.
+
+    Args:
+        recipe: what is trained, and how.
+        seed: determines parameters, data, positions and dropout.
+        length_seed: determines the lengths; `seed` if None.
+
+    Returns:
+        The state at step 0.
+    """
+    rng = jax.random.key(seed)
+    length_rng = rng if length_seed is None else jax.random.key(length_seed)
+    params_rng, rng = jax.random.split(rng)
+    params = recipe.model.init(params_rng)
+    return TrainState(
+        step=jnp.int32(0),
+        params=params,
+        opt_state=recipe.optimizer.init(params),
+        rng=rng,
+        length_rng=jax.random.fold_in(length_rng, 1),
+    )
+
+
+def apply_model(
+    model: TransformerSpec,
+    params: Params,
+    batch: Batch,
+    placement: Placement,
+    *,
+    rng: Rng | None = None,
+) -> Float[Array, "B P V"]:
+    """Returns the model's logits at every token of a batch.
+
+    Args:
+        model: how the model is made.
+        params: its parameters.
+        batch: the batch.
+        placement: where its tokens are.
+        rng: PRNG key for dropout; None at evaluation.
+
+    Returns:
+        Logits `[B, P, V]`.
+    """
+    valid = jnp.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    return model.bind(params)(batch.tokens, placement, valid=valid, rng=rng)
+
+
+def step_lengths(recipe: Recipe, state: TrainState) -> Int[Array, " B"]:
+    """Returns the input length of each row of the state's next step.
+
+    Args:
+        recipe: what is trained, and how.
+        state: the current state; only its step and `length_rng` matter.
+
+    Returns:
+        Lengths `[B]`, all equal unless `recipe.length_per_row`.
+    """
+    rng = jax.random.fold_in(state.length_rng, state.step)
+    if not recipe.length_per_row:
+        length = recipe.curriculum(rng, state.step)
+        return jnp.full((recipe.batch_size,), length, jnp.int32)
+    rows = jnp.arange(recipe.batch_size)
+    keys = jax.vmap(lambda row: jax.random.fold_in(rng, row))(rows)
+    return jax.vmap(lambda key: recipe.curriculum(key, state.step))(keys)
+
+
+def draw_batch(
+    recipe: Recipe, state: TrainState, lengths: Int[Array, " B"], bucket: int
+) -> tuple[Batch, Placement, Rng]:
+    """Returns the next step's batch, its positions, and its dropout key.
+
+    Args:
+        recipe: what is trained, and how.
+        state: the current state; only its step and `rng` matter.
+        lengths: input length of each row, `[B]`.
+        bucket: the length that the batch is padded to.
+
+    Returns:
+        The batch, the placement of its tokens, and a PRNG key.
+    """
+    data_rng, positions_rng, dropout_rng = jax.random.split(
+        jax.random.fold_in(state.rng, state.step), 3
+    )
+    batch = recipe.task.sample(data_rng, lengths, max_length=bucket)
+    alike = not (recipe.length_per_row or recipe.positions.rows_differ)
+    placement = recipe.positions(
+        positions_rng,
+        batch.lengths[:1] if alike else batch.lengths,
+        num_tokens=batch.tokens.shape[1],
+        num_layers=recipe.model.dims.num_layers,
+        tokens=batch.tokens,
+    )
+    return batch, placement, dropout_rng
+
+
+def update(
+    recipe: Recipe,
+    state: TrainState,
+    batch: Batch,
+    placement: Placement,
+    dropout_rng: Rng,
+) -> tuple[TrainState, StepMetrics]:
+    """Takes one optimizer step on a batch.
+
+    Args:
+        recipe: what is trained, and how.
+        state: the current state.
+        batch: the batch.
+        placement: where its tokens are.
+        dropout_rng: PRNG key for dropout.
+
+    Returns:
+        The state after the step, and what the step reports.
+    """
+
+    def loss_fn(params):
+        logits = apply_model(recipe.model, params, batch, placement, rng=dropout_rng)
+        sums = batch_sums(logits, batch)
+        return sums.loss / sums.outputs, sums
+
+    (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    updates, opt_state = recipe.optimizer.update(grads, state.opt_state, state.params)
+    metrics = StepMetrics(
+        loss=loss,
+        accuracy=sums.correct / sums.scored,
+        grad_norm=optax.tree.norm(grads),
+        length=jnp.int32(0),
+    )
+    state = state._replace(
+        step=state.step + 1,
+        params=optax.apply_updates(state.params, updates),
+        opt_state=opt_state,
+    )
+    return state, metrics
+
+
+def train_step(recipe: Recipe, state: TrainState) -> tuple[TrainState, StepMetrics]:
+    """Draws a batch in the smallest bucket that holds it, and takes one step.
+
+    Args:
+        recipe: what is trained, and how.
+        state: the current state.
+
+    Returns:
+        The state after the step, and what the step reports.
+    """
+    lengths = step_lengths(recipe, state)
+    longest = jnp.max(lengths)
+
+    def in_bucket(bucket: int):
+        def branch(state, lengths):
+            return update(recipe, state, *draw_batch(recipe, state, lengths, bucket))
+
+        return branch
+
+    which = jnp.searchsorted(jnp.asarray(recipe.buckets), longest)
+    branches = [in_bucket(bucket) for bucket in recipe.buckets]
+    state, metrics = jax.lax.switch(which, branches, state, lengths)
+    return state, metrics._replace(length=longest)
+
+
+def train_steps(
+    recipe: Recipe, state: TrainState, count: Int[Array, ""], *, capacity: int
+) -> tuple[TrainState, StepMetrics]:
+    """Takes `count` steps in one dispatch; one compiled program for any count.
+
+    Args:
+        recipe: what is trained, and how.
+        state: the current state.
+        count: how many steps, traced, at most `capacity`.
+        capacity: length of the metrics' axis (static).
+
+    Returns:
+        The state afterwards, and metrics `[capacity]`, zero beyond `count`.
+    """
+
+    def body(at, carry):
+        state, history = carry
+        state, metrics = train_step(recipe, state)
+        write = lambda series, value: series.at[at].set(value)
+        return state, jax.tree.map(write, history, metrics)
+
+    shape = jax.eval_shape(partial(train_step, recipe), state)[1]
+    history = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shape)
+    return jax.lax.fori_loop(0, count, body, (state, history))

@@ -1,0 +1,275 @@
+"""What `attend` means, chooses and refuses; faults that users met elsewhere."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax import masks
+from ropejax.attention import (
+    Entmax,
+    Sigmoid,
+    SinkSoftmax,
+    Softmax,
+    attend,
+    choose,
+    visible_counts,
+)
+from ropejax.encodings import ALiBi, Dims, Encoding
+from ropejax.tokens import tokens
+
+ENGINES = ("dense", "blockwise")
+
+
+def zeros_attend(values, queries, keys, offset, mask=None, **settings):
+    """Attends with equal logits to given value rows `[S, Hv]`."""
+    q = jnp.zeros((1, queries, 1, 4))
+    k = jnp.zeros((1, keys, 1, 4))
+    v = jnp.asarray(values, jnp.float32)[None, :, None]
+    return attend(
+        q,
+        k,
+        v,
+        encoding=Encoding(),
+        query=tokens(queries, offset=offset),
+        key=tokens(keys),
+        mask=masks.Causal() if mask is None else mask,
+        **settings,
+    )[0, :, 0]
+
+
+@pytest.mark.parametrize("implementation", ENGINES)
+def test_fault_b06_queries_align_with_the_end_of_the_keys(implementation):
+    settings = {"implementation": implementation, "block_q": 1, "block_k": 2}
+    values = np.arange(5.0)[:, None]
+    steps = [
+        float(zeros_attend(values[: n + 1], 1, n + 1, n, **settings)[0, 0])
+        for n in range(5)
+    ]
+    np.testing.assert_allclose(steps, [0, 0.5, 1, 1.5, 2], atol=1e-6)
+    rows = np.arange(12.0).reshape(3, 4)
+    got = zeros_attend(rows, 2, 3, 1, **settings)
+    np.testing.assert_allclose(got, [[2, 3, 4, 5], [4, 5, 6, 7]], atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ENGINES)
+def test_fault_b05_alibi_holds_for_one_query_at_the_end(implementation):
+    q, k = jnp.zeros((1, 1, 4, 8)), jnp.zeros((1, 5, 4, 8))
+    v = jnp.broadcast_to(jnp.eye(5)[None, :, None], (1, 5, 4, 5))
+    encoding = ALiBi()
+    query, key = tokens(1, offset=4), tokens(5)
+    dims = Dims(4, 4, 8, 32, causal=True)
+    shared = encoding.init_shared(jax.random.key(0), dims)
+    layer = encoding.init_layer(jax.random.key(0), dims)
+    got = attend(
+        q,
+        k,
+        v,
+        encoding=encoding,
+        params=encoding.prepare(shared, layer, query, key, dims),
+        query=query,
+        key=key,
+        mask=masks.Causal(),
+        implementation=implementation,
+        block_k=2,
+    )
+    wanted = [0.114050724, 0.146444028, 0.188037854, 0.241445384, 0.310022010]
+    np.testing.assert_allclose(got[0, 0, 0], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ENGINES)
+def test_fault_b16_a_row_without_keys_is_zero_and_depends_on_none(implementation):
+    def mask(query, key):
+        return jnp.array([[1, 1, 0], [0, 0, 0]], bool)[None, None]
+
+    values = jnp.arange(12.0).reshape(3, 4)
+    settings = {"implementation": implementation, "mask": mask}
+    got = zeros_attend(values, 2, 3, 0, **settings)
+    np.testing.assert_allclose(got, [[2, 3, 4, 5], [0, 0, 0, 0]], atol=1e-6)
+    row = jax.grad(lambda v: zeros_attend(v, 2, 3, 0, **settings)[1].sum())(values)
+    assert not np.asarray(row).any()
+
+
+def inputs(seed=0, length=24, batch=2):
+    keys = jax.random.split(jax.random.key(seed), 3)
+    return [jax.random.normal(key, (batch, length, 4, 8)) for key in keys]
+
+
+def plain(q, k, v, **settings):
+    where = tokens(q.shape[1])
+    settings = {"mask": masks.Causal(), "encoding": Encoding()} | settings
+    return attend(q, k, v, **({"query": where, "key": where} | settings))
+
+
+def test_dropout_is_the_same_in_every_engine_and_order():
+    q, k, v = inputs(length=64)
+    settings = {"dropout_rate": 0.25, "rng": jax.random.key(3)}
+    dense = plain(q, k, v, implementation="dense", **settings)
+    block = {"implementation": "blockwise", "block_q": 9, "block_k": 17}
+    np.testing.assert_allclose(plain(q, k, v, **block, **settings), dense, atol=2e-6)
+    order = jnp.asarray(np.random.default_rng(0).permutation(64))
+    where = tokens(64).permuted(order)
+    moved = plain(
+        *(x[:, order] for x in (q, k, v)), query=where, key=where, **block, **settings
+    )
+    np.testing.assert_allclose(moved, dense[:, order], atol=2e-6)
+
+    def loss(v, settings):
+        return (
+            plain(q, k, v, **settings, dropout_rate=0.25, rng=jax.random.key(3)) ** 2
+        ).sum()
+
+    a, b = (jax.grad(loss)(v, s) for s in (block, {"implementation": "dense"}))
+    np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_dropout_drops_the_stated_share_and_keeps_the_mean():
+    length = 64
+    v = jnp.broadcast_to(jnp.eye(length)[None, :, None], (4, length, 2, length))
+    q = k = jnp.zeros((4, length, 2, 4))
+    weights = (
+        plain(q, k, v, mask=None, dropout_rate=0.3, rng=jax.random.key(0)) * length
+    )
+    weights = np.asarray(weights)
+    kept = weights > 0
+    np.testing.assert_allclose(weights[kept], 1 / 0.7, rtol=1e-5)
+    deviation = np.sqrt(0.3 * 0.7 / kept.size)
+    assert abs(kept.mean() - 0.7) < 4 * deviation
+    for axis in range(4):  # batch, query, head, key: no structure along any axis
+        others = tuple(a for a in range(4) if a != axis)
+        share = kept.mean(axis=others)
+        bound = 5 * np.sqrt(0.21 * len(share) / kept.size)
+        assert np.abs(share - 0.7).max() < bound
+    assert not np.array_equal(kept[0], kept[1])
+    unchanged = plain(q, k, v, mask=None, dropout_rate=0.3)
+    np.testing.assert_allclose(unchanged * length, 1, rtol=1e-5)
+
+
+def test_counts_of_visible_keys():
+    where = tokens(
+        10,
+        segments=jnp.array([[0] * 4 + [1] * 6]),
+        valid=jnp.arange(10)[None] != 5,
+    )
+    counts = visible_counts(where, where, masks.Window(2), block=4)
+    assert counts.shape == (1, 10, 1)
+    assert counts[0, :, 0].tolist() == [1, 2, 3, 3, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("implementation", ENGINES)
+def test_row_scale_multiplies_final_logits(implementation):
+    q, k, v = inputs(batch=1)
+    scale = jnp.linspace(0.5, 2, 24 * 4).reshape(1, 24, 4)
+    dims = Dims(4, 4, 8, 32, causal=True)
+    where = tokens(24)
+    params = ALiBi().prepare(
+        ALiBi().init_shared(jax.random.key(0), dims),
+        ALiBi().init_layer(jax.random.key(0), dims),
+        where,
+        where,
+        dims,
+    )
+    settings = {"encoding": ALiBi(), "params": params, "return_lse": True}
+    got, lse = plain(
+        q,
+        k,
+        v,
+        row_scale=scale,
+        implementation=implementation,
+        block_q=7,
+        block_k=5,
+        **settings,
+    )
+    logits = np.einsum("btnh,bsnh->bnts", q, k) / np.sqrt(8)
+    slopes = 2.0 ** -np.array([2, 4, 6, 8])
+    apart = np.arange(24)[None, :] - np.arange(24)[:, None]
+    logits = (logits + slopes[:, None, None] * apart) * np.moveaxis(scale, 1, 2)[
+        ..., None
+    ]
+    weights = np.where(apart <= 0, np.exp(logits), 0)
+    np.testing.assert_allclose(lse, np.log(weights.sum(-1)), atol=1e-5)
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(got, np.einsum("bnts,bsnh->btnh", weights, v), atol=1e-5)
+
+
+def choice(implementation, length, normalizer=None):
+    return choose(
+        implementation,
+        num_queries=length,
+        num_keys=length,
+        encoding=Encoding(),
+        normalizer=Softmax() if normalizer is None else normalizer,
+    )
+
+
+def test_auto_chooses_by_length_and_says_why(caplog):
+    assert choice("auto", 1023) == ("dense", "1023 tokens are fewer than 1024")
+    assert choice("auto", 1024) == ("blockwise", "1024 tokens are at least 1024")
+    assert choice("dense", 9999).why == "asked for by name"
+    with pytest.warns(UserWarning, match="Entmax needs whole rows"):
+        assert choice("auto", 4096, Entmax()).implementation == "dense"
+    with caplog.at_level("DEBUG", logger="ropejax.attention.api"):
+        plain(*inputs())
+    assert "dense attention: 24 tokens are fewer than 1024" in caplog.text
+
+
+Q = jnp.zeros((2, 6, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"q": Q[0]}, r"q must be \[batch"),
+        ({"q": Q[:, :0]}, r"none of them 0"),
+        ({"k": Q.astype(jnp.int32)}, "k must be floating-point, got int32"),
+        ({"v": Q[:, :5]}, "k and v must agree"),
+        ({"k": Q[..., :4], "v": Q}, "q and k must agree in batch and width"),
+        ({"k": Q[:1], "v": Q[:1]}, "q and k must agree in batch and width"),
+        ({"k": Q[:, :, :3], "v": Q[:, :, :3]}, "multiple of key heads: 4 and 3"),
+        ({"query": tokens(5)}, "q holds 6 tokens, but its Tokens 5"),
+        (
+            {"key": tokens(6, valid=jnp.ones((3, 6), bool))},
+            r"valid of k's Tokens must have 1 or 2 rows",
+        ),
+        ({"key": tokens(6, distances=jnp.arange(4)[None])}, "too short for 6 tokens"),
+        ({"mask": jnp.ones((6, 6), bool)}, "mask must be a mask of ropejax.masks"),
+        ({"implementation": "blockwize"}, "did you mean 'blockwise'"),
+        ({"implementation": "cudnn"}, "must be one of auto, dense, blockwise"),
+        ({"block_q": 0}, "block_q must be a positive integer, got 0"),
+        ({"block_k": 1.5}, "block_k must be a positive integer, got 1.5"),
+        ({"dropout_rate": 1.0}, r"dropout_rate must be in \[0, 1\), got 1.0"),
+        ({"scale": jnp.ones((6,))}, r"got shape \(6,\)"),
+        ({"row_scale": jnp.ones((2, 5, 4))}, r"got \(2, 5, 4\)"),
+        ({"normalizer": "softmax"}, "normalizer must be one of"),
+        ({"normalizer": Sigmoid(), "return_lse": True}, "no log-sum-exp"),
+        ({"normalizer_params": {"sink": 0.0}}, "Softmax has no parameters"),
+        (
+            {
+                "normalizer": SinkSoftmax(),
+                "normalizer_params": {"sink": jnp.zeros(3)},
+            },
+            r'SinkSoftmax takes {"sink": \[4\]}',
+        ),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_bad_input_is_refused(settings, message):
+    arrays = {name: settings.get(name, Q) for name in "qkv"}
+    rest = {name: x for name, x in settings.items() if name not in arrays}
+    where = tokens(6)
+    defaults = {"encoding": Encoding(), "query": where, "key": where}
+    with pytest.raises(ValueError, match=message):
+        attend(**arrays, **(defaults | rest))
+
+
+class OnlyCausal(Encoding):
+    causal_only = True
+
+
+def test_causal_encodings_refuse_masks_that_show_the_future():
+    q, k, v = inputs()
+    for mask in (None, masks.Window(3, 1), masks.Longformer(4)):
+        with pytest.raises(ValueError, match="undefined for keys after the query"):
+            plain(q, k, v, encoding=OnlyCausal(), mask=mask)
+    for mask in (masks.Causal(), masks.Lambda(2, 4), masks.Chunked(8)):
+        plain(q, k, v, encoding=OnlyCausal(), mask=mask)

@@ -1,0 +1,205 @@
+"""Pictures show the figures that they claim to show, and can be told apart."""
+
+import itertools
+
+import matplotlib
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from experiments import plots, summaries
+
+TRAIN_MAX, TEST_MAX = 40, 500
+LENGTHS = (1, 20, 40, 41, 250, 500)
+
+
+def _run(task, encoding, positions, seed, accuracy, blind=0.5):
+    return summaries.RunSummary(
+        run_id=f"{task}-{encoding}-{positions}-{seed}",
+        task=task,
+        task_title=task.title(),
+        task_order=0,
+        setting=summaries.Setting("", "", positions, encoding, positions, encoding),
+        seed=seed,
+        learning_rate=None,
+        step=100,
+        train_max=TRAIN_MAX,
+        test_max=TEST_MAX,
+        accuracy=accuracy,
+        exact_match=accuracy,
+        input_blind=dict.fromkeys(accuracy, blind),
+        samples=((4,), ()),
+    )
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Two tasks; rope with two schemes, two seeds each, and none with one seed."""
+    runs = [
+        _run(task, "rope", positions, seed, dict.fromkeys(LENGTHS, right + 0.1 * seed))
+        for task, positions, right in (
+            ("copy", "consecutive", 0.5),
+            ("copy", "randomized", 0.9),
+            ("sort", "consecutive", 0.7),
+        )
+        for seed in (0, 1)
+    ]
+    runs.append(_run("copy", "none", "consecutive", 0, dict.fromkeys(LENGTHS, 0.2)))
+    return summaries.group_cells(runs)
+
+
+def _dots(axes):
+    return [line for line in axes.lines if line.get_linestyle() == ":"]
+
+
+def test_a_panel_a_task_and_a_line_a_setting_with_the_right_numbers(cells):
+    figure = plots.accuracy_by_length(cells)
+    copy, sort = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["Copy", "Sort"]
+    assert (copy.get_xlabel(), copy.get_ylabel()) == ("input length", "token accuracy")
+    lines = [line for line in copy.lines if line not in _dots(copy)]
+    shown = {tuple(line.get_ydata().round(9)) for line in lines}
+    assert len(lines) == 3
+    assert shown == {(0.2,) * 6, (0.55,) * 6, (0.95,) * 6}
+    for axes in (copy, sort):
+        (blind,) = _dots(axes)
+        assert list(blind.get_xdata()) == list(LENGTHS)
+        assert set(blind.get_ydata()) == {0.5}
+        shaded = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+        assert (shaded.x0, shaded.x1) == pytest.approx((0, TRAIN_MAX))
+        low, high = axes.get_ylim()
+        assert low <= 0.2 - 0.05
+        assert high > 1
+    band = copy.collections[1].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((0.5, 0.6))
+
+
+def test_the_legend_names_every_line_the_baseline_and_the_shades(cells):
+    (legend,) = plots.accuracy_by_length(cells).legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        *("none, consecutive", "rope, consecutive", "rope, randomized"),
+        *("input-blind", "training lengths", "95% interval over seeds"),
+    ]
+
+
+@pytest.mark.parametrize("encodings", [1, 6, 30])
+def test_no_two_lines_look_alike_even_without_colour(encodings):
+    settings = [
+        summaries.Setting("", "", positions, f"e{i}", positions, f"e{i}")
+        for positions in ("consecutive", "randomized", "shifted")
+        for i in range(encodings)
+    ]
+    styles = plots.line_styles(settings)
+    looks = {(s["color"], s["marker"], str(s["linestyle"])) for s in styles.values()}
+    assert len(looks) == len(settings)
+    if encodings <= 11:
+        grey = {(s["marker"], str(s["linestyle"])) for s in styles.values()}
+        assert len(grey) == len(settings)
+    dashes = {s: str(style["linestyle"]) for s, style in styles.items()}
+    assert {dashes[s] for s in settings if s.positions == "randomized"} == {"-"}
+    assert len(set(dashes.values())) == 3
+    if encodings > 1:
+        of_one = {styles[s]["color"] for s in settings if s.encoding == "e0"}
+        assert len(of_one) == 1
+
+
+def test_colours_differ_in_lightness_or_hue_for_red_green_blind_readers():
+    """Simulated deuteranopia (Machado et al. 2009, severity 1.0), in CIELAB."""
+    machado = np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    )
+    styles = plots.line_styles(
+        [summaries.Setting("", "", "p", f"e{i}", "p", f"e{i}") for i in range(7)]
+    )
+    rgb = np.array([matplotlib.colors.to_rgb(s["color"]) for s in styles.values()])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(linear @ machado.T, 0, 1)
+    to_xyz = np.array(
+        [
+            [0.4124, 0.3576, 0.1805],
+            [0.2126, 0.7152, 0.0722],
+            [0.0193, 0.1192, 0.9505],
+        ]
+    )
+    xyz = np.cbrt(seen @ to_xyz.T / [0.9505, 1.0, 1.089])
+    lab = np.stack(
+        [116 * xyz[:, 1], 500 * (xyz[:, 0] - xyz[:, 1]), 200 * (xyz[:, 1] - xyz[:, 2])],
+        axis=1,
+    )
+    gaps = [np.linalg.norm(a - b) for a, b in itertools.combinations(lab, 2)]
+    assert min(gaps) > 10  # a just noticeable difference is about 2.3
+
+
+def test_points_average_neighbours_but_never_across_the_training_length():
+    by_length = {n: float(n > 42) for n in range(1, 501)}
+    points = plots._thinned(by_length, 42)
+    assert len(points) == 9 + 92
+    assert set(points.values()) == {0.0, 1.0}
+    assert max(n for n, value in points.items() if value == 0) == 41.5
+    assert min(n for n, value in points.items() if value == 1) == 45
+    few = {n: n / 100 for n in range(1, 101)}
+    assert plots._thinned(few, 40) == few
+    means = plots._thinned({1: 0.0, 2: 1.0, 199: 0.5, 200: 1.0}, 40)
+    assert means == {1.5: 0.5, 199.5: 0.75}
+
+
+def test_the_heatmap_shows_scores_and_colours_the_gain_over_the_baseline(cells):
+    axes = plots.score_heatmap(cells).axes[0]
+    shown = [text.get_text() for text in axes.texts]
+    assert shown == ["50.0", "20.0", "55.0", "95.0", "50.0", "–", "75.0", "–"]
+    colours = axes.images[0].get_array().filled(np.nan)
+    nan = np.nan
+    expected = [[nan, -0.6, 0.1, 0.9], [nan, nan, 0.5, nan]]
+    np.testing.assert_allclose(colours, expected, atol=1e-12)
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        *("input-blind", "none, consecutive"),
+        *("rope, consecutive", "rope, randomized"),
+    ]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Copy", "Sort"]
+
+
+def test_learning_curves_average_runs_over_parts_of_the_training(cells):
+    steps = range(1, 201)
+    rows = [
+        {"run_id": run.run_id, "step": step, "loss": step + run.seed, "accuracy": 0.5}
+        for cell in cells
+        for run in cell.runs
+        for step in steps
+        if cell.task == "copy"
+    ]
+    figure = plots.learning_curves(pa.Table.from_pylist(rows), cells, "loss")
+    copy, sort = figure.axes
+    assert len(copy.lines) == 3
+    assert not sort.lines  # nothing was logged there
+    (alone, *two) = copy.lines
+    parts = np.arange(1, 201).reshape(100, 2).mean(axis=1)
+    np.testing.assert_allclose(alone.get_xdata(), parts)
+    np.testing.assert_allclose(alone.get_ydata(), parts)
+    for line in two:
+        np.testing.assert_allclose(line.get_ydata(), parts + 0.5)
+    assert copy.get_ylabel() == "training loss (nats)"
+
+
+def test_learning_curves_of_runs_without_a_step_in_common_are_left_out(cells):
+    rows = [
+        {"run_id": run.run_id, "step": 1 + run.seed, "loss": 1.0, "accuracy": 0.5}
+        for cell in cells
+        for run in cell.runs
+    ]
+    figure = plots.learning_curves(pa.Table.from_pylist(rows), cells, "loss")
+    assert [len(axes.lines) for axes in figure.axes] == [1, 0]
+
+
+def test_files_are_written_in_each_format_and_do_not_change(cells, tmp_path):
+    signatures = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+    written = [
+        plots.save(plots.score_heatmap(cells), tmp_path / name, list(signatures))
+        for name in ("one", "two")
+    ]
+    for first, second in zip(*written, strict=True):
+        assert first.read_bytes().startswith(signatures[first.suffix[1:]])
+        assert first.read_bytes() == second.read_bytes()

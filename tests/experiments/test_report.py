@@ -1,0 +1,210 @@
+"""The report from end to end: what is printed, what is written, what is refused."""
+
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments import report, results
+
+TRAIN_MAX, TEST_MAX = 3, 8
+
+
+def _write_run(workdir, task, positions, seed, rate):
+    """A run whose token accuracy beyond the training lengths is `rate` of 200."""
+    common = {
+        "task": task,
+        "task_title": task.replace("_", " ").title(),
+        "encoding": "rope",
+        "encoding_title": "RoPE",
+        "positions": positions,
+        "seed": seed,
+        "train_max_length": TRAIN_MAX,
+    }
+    run_id = f"{task}-{positions}-{seed}"
+    with results.ResultsWriter(workdir, run_id, common) as writer:
+        writer.write("run", config={"seed": seed, "model": {"layers": 2}})
+        for step in (1, 2, 3):
+            writer.write("training", step=step, loss=1 / step, accuracy=0.5)
+        writer.evaluation(
+            {
+                "step": 3,
+                "length": n,
+                "correct": 200 if n <= TRAIN_MAX else rate,
+                "tokens": 200,
+                "exact": 5,
+                "rows": 10,
+                "input_blind": 0.5 if task == "even_pairs" else 0.75,
+                "test_max_length": TEST_MAX,
+            }
+            for n in range(1, TEST_MAX + 1)
+        )
+    return writer.path
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Two tasks, plain and randomized, two seeds; half of it already compacted."""
+    folder = tmp_path / "study"
+    for task, positions, rate in (
+        ("even_pairs", "consecutive", 100),
+        ("even_pairs", "randomized", 180),
+        ("bucket_sort", "randomized", 160),
+    ):
+        for seed in (0, 1):
+            workdir = folder / f"task={task}" / f"{positions}{seed}"
+            _write_run(workdir, task, positions, seed, rate + 10 * seed)
+    results.compact(folder / "task=even_pairs")
+    return folder
+
+
+def _table(text):
+    lines = [line for line in text.split("\n") if line.startswith("|")]
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+
+
+def _csv(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_the_command_prints_the_table_and_writes_everything(study, capsys):
+    assert report.main([str(study), "--formats", "pdf,png"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    rows = _table(printed.out)
+    shown = [(r["Task"], r["Positions"], r["Best"], r["Mean [95%]"]) for r in rows]
+    assert shown == [
+        ("Bucket Sort", "randomized", "85.0", "82.5 [80.0, 85.0]"),
+        ("Even Pairs", "consecutive", "55.0", "52.5 [50.0, 55.0]"),
+        ("Even Pairs", "randomized", "95.0", "92.5 [90.0, 95.0]"),
+    ]
+    assert [row["Input-blind"] for row in rows] == ["75.0", "50.0", "50.0"]
+    assert [row["Seeds"] for row in rows] == ["2"] * 3
+    out = study / "report"
+    pictures = {
+        f"{name}.{suffix}"
+        for name in (
+            *("accuracy_by_length", "score_heatmap"),
+            *("training_loss", "training_accuracy"),
+        )
+        for suffix in ("png", "pdf")
+    }
+    tables = {"report.md", "report.json", "scores.tex"}
+    tables |= {"scores.csv", "runs.csv", "curves.csv"}
+    assert {path.name for path in out.iterdir()} == pictures | tables
+    assert str(out) in printed.out
+    text = (out / "report.md").read_text()
+    assert _table(text.split("\n\n")[1]) == rows
+    for name in pictures:
+        assert (f"]({name})" in text) == name.endswith("png")
+    figures = json.loads((out / "report.json").read_text())
+    assert figures["warnings"] == []
+    assert [round(cell["mean"], 9) for cell in figures["scores"]] == [
+        *(0.825, 0.525, 0.925),
+    ]
+    runs = _csv(out / "runs.csv")
+    assert len(runs) == 6
+    assert np.mean([float(run["score"]) for run in runs]) == pytest.approx(2.275 / 3)
+    assert len(_csv(out / "curves.csv")) == 3 * TEST_MAX
+    assert r"\textbf{95.0}" in (out / "scores.tex").read_text()
+    # the rest was compacted, and the report is the same from shards alone
+    assert not list(study.rglob("*.jsonl"))
+    assert len(list(study.rglob("*.parquet"))) == 6
+    report.main([str(study), "--formats", "none", "--out", str(study / "again")])
+    assert _table(capsys.readouterr().out) == rows
+
+
+def test_a_part_can_be_chosen_and_the_files_left_alone(study, capsys, tmp_path):
+    arguments = [str(study), "--formats", "none", "--out", str(tmp_path / "out")]
+    where = "task = 'bucket_sort' AND seed = 1"
+    assert report.main([*arguments, "--no-compact", "--where", where]) == 0
+    (row,) = _table(capsys.readouterr().out)
+    assert (row["Task"], row["Mean [95%]"]) == ("Bucket Sort", "85.0")
+    assert not list((tmp_path / "out").glob("*.png"))
+    assert len(list(study.rglob("*.jsonl"))) == 2
+
+
+def test_runs_that_differ_are_named(study, capsys):
+    workdir = study / "more"
+    _write_run(workdir, "even_pairs", "randomized", 2, 100)
+    with results.ResultsWriter(workdir, "even_pairs-randomized-2") as writer:
+        writer.write("run", seed=2, config={"seed": 2, "model": {"layers": 5}})
+    assert report.main([str(study), "--formats", "none"]) == 0
+    line = (
+        "warning: Even Pairs, RoPE, randomized: runs differ in config model.layers: 2 "
+        "(even_pairs-randomized-0, even_pairs-randomized-1); 5 "
+        "(even_pairs-randomized-2)\n"
+    )
+    assert capsys.readouterr().err == line
+    assert line.removeprefix("warning: ") in (study / "report/report.md").read_text()
+
+
+def test_what_cannot_be_read_is_named_once_and_the_rest_reported(study, capsys):
+    shard = next(study.rglob("task=even_pairs/randomized0/results/*.parquet"))
+    shard.write_bytes(b"PAR1")
+    (source,) = study.rglob("task=bucket_sort/randomized0/results/*.jsonl")
+    with source.open("ab") as file:
+        file.write(b'{"kind": "evalua')
+    assert report.main([str(study), "--formats", "none", "--no-compact"]) == 0
+    printed = capsys.readouterr()
+    assert [row["Seeds"] for row in _table(printed.out)] == ["2", "2", "1"]
+    assert printed.err.count("warning: ") == 2
+    assert f"{shard.name} cannot be read" in printed.err
+    assert f"{source.name}, line 13 is not a row" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing"], "'missing' is not a folder"),
+        (["empty"], "no results in 'empty': looked for results/*.jsonl and results/"),
+        (["trained"], "looked for rows of kind 'evaluation'"),
+        (["study", "--where", "taks = 'x'"], "where=\"taks = 'x'\" is no condition"),
+        (["study", "--where", "seed = 9"], "no evaluation row meets where='seed = 9'"),
+    ],
+)
+def test_a_mistake_is_explained_and_nothing_written(
+    study, capsys, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(study.parent)
+    pathlib.Path("empty").mkdir()
+    with results.ResultsWriter("trained", "a") as writer:
+        writer.write("training", step=1)
+    assert report.main([*arguments, "--out", "out"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert message in printed.err
+    assert printed.out == ""
+    assert not pathlib.Path("out").exists()
+
+
+def test_an_unknown_format_is_refused(study, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        report.main([str(study), "--formats", "png,jpg"])
+    assert stopped.value.code == 2
+    assert "unknown ['jpg']; choose from ['png', 'pdf', 'svg']" in (
+        capsys.readouterr().err
+    )
+
+
+def test_the_command_starts_without_jax_and_explains_itself():
+    code = (
+        "import sys; from experiments import report\n"
+        "try: report.main(['--help'])\n"
+        "finally: print(sorted({'jax', 'matplotlib', 'duckdb'} & sys.modules.keys()))"
+    )
+    text = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=pathlib.Path(report.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for option in ("--out", "--where", "--formats", "--no-compact"):
+        assert option in text
+    assert text.endswith("[]\n")

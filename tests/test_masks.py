@@ -1,0 +1,227 @@
+"""Masks against plain-Python rules; what they say of blocks against their pairs."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax import masks
+from ropejax.tokens import tokens
+
+LENGTH = 37
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+
+def visible(mask, queries=LENGTH, keys=LENGTH, offset=0):
+    """Returns `[N, T, S]` as a NumPy array."""
+    return np.asarray(mask(tokens(queries, offset=offset), tokens(keys))[0])
+
+
+def by_rule(rule, length=LENGTH):
+    return np.array([[bool(rule(i, j)) for j in range(length)] for i in range(length)])
+
+
+RULES = {
+    "full": (masks.Full(), lambda i, j: True),
+    "causal": (masks.Causal(), lambda i, j: j <= i),
+    "sliding": (masks.Window.sliding(5), lambda i, j: 0 <= i - j < 5),
+    "symmetric even": (masks.Window.symmetric(6), lambda i, j: abs(i - j) <= 3),
+    "symmetric odd": (masks.Window.symmetric(7), lambda i, j: abs(i - j) <= 3),
+    "uneven": (masks.Window(2, 4), lambda i, j: -4 <= i - j <= 2),
+    "future": (masks.Window(0, None), lambda i, j: j >= i),
+    "dilated": (
+        masks.Dilated(3, before=2, after=1),
+        lambda i, j: i - j in {-3, 0, 3, 6},
+    ),
+    "global": (
+        masks.Global(2, at=(20,)),
+        lambda i, j: i < 2 or j < 2 or 20 in {i, j},
+    ),
+    "prefix": (masks.Causal() | masks.Prefix(9), lambda i, j: j <= i or j < 9),
+    "lambda": (masks.Lambda(3, 5), lambda i, j: j <= i and (j < 3 or i - j < 5)),
+    "chunked": (masks.Chunked(8), lambda i, j: j <= i and i // 8 == j // 8),
+    "blockwise causal": (
+        masks.BlockwiseCausal(8),
+        lambda i, j: j <= i and i // 8 - j // 8 in {0, 1},
+    ),
+    "longformer": (
+        masks.Longformer(4, step=2, at=(30,)),
+        lambda i, j: i - j in {-4, -2, 0, 2, 4} or 0 in {i, j} or 30 in {i, j},
+    ),
+    "not": (~masks.Chunked(8), lambda i, j: not (j <= i and i // 8 == j // 8)),
+    "strictly past": (
+        masks.Causal() & ~masks.Window(0, 0),
+        lambda i, j: j < i,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_pairs_follow_the_rule(name):
+    mask, rule = RULES[name]
+    got = visible(mask)
+    assert got.shape == (1, LENGTH, LENGTH)
+    np.testing.assert_array_equal(got[0], by_rule(rule))
+
+
+def test_queries_align_by_index_not_by_corner():
+    mask = masks.Causal()
+    np.testing.assert_array_equal(
+        visible(mask, queries=2, keys=5, offset=2)[0],
+        [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]],
+    )
+
+
+MORE = {
+    "random past": masks.Random(3, seed=1),
+    "random span": masks.Random(3, first=5, last=30, gap=2),
+    "bigbird": masks.BigBird(LENGTH, block=4, random=2),
+    "heads": masks.PerHead((masks.Window(0), masks.Causal(), masks.Chunked(5))),
+    "not random": ~masks.Random(4) & masks.Causal(),
+}
+# Where parts of a combination are each possible, both together may still not be.
+ONLY_CONSERVATIVE = {"dilated", "longformer", "not", "strictly past", "lambda", *MORE}
+
+
+@pytest.mark.parametrize("name", [*RULES, *MORE])
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (5, 9), (12, 3)])
+def test_blocks_never_hide_a_visible_pair(name, sizes):
+    mask = RULES[name][0] if name in RULES else MORE[name]
+    pairs = visible(mask)
+    q_lo, k_lo = (np.arange(0, LENGTH, size) for size in sizes)
+    q_hi, k_hi = (
+        np.minimum(lo + size, LENGTH) - 1
+        for lo, size in zip((q_lo, k_lo), sizes, strict=True)
+    )
+    some, every = mask.blocks(
+        *(jnp.asarray(x) for x in (q_lo[:, None], q_hi[:, None], k_lo, k_hi))
+    )
+    some, every = (np.broadcast_to(x, (len(q_lo), len(k_lo))) for x in (some, every))
+    for a in range(len(q_lo)):
+        for b in range(len(k_lo)):
+            block = pairs[:, q_lo[a] : q_hi[a] + 1, k_lo[b] : k_hi[b] + 1]
+            assert some[a, b] or not block.any(), (a, b)
+            assert block.all() or not every[a, b], (a, b)
+            if name not in ONLY_CONSERVATIVE:
+                assert some[a, b] == block.any(), (a, b)
+
+
+@pytest.mark.parametrize(
+    ("mask", "at_most"),
+    [
+        (masks.Window.sliding(16), 3),
+        (masks.Lambda(4, 16), 4),
+        (masks.BigBird(1024, block=16, random=2), 7),
+        (masks.Chunked(64), 4),
+    ],
+    ids=str,
+)
+def test_sparse_masks_leave_few_blocks(mask, at_most):
+    lo = jnp.arange(0, 1024, 16)
+    seen = mask.block_visible(lo[:, None], lo[:, None] + 15, lo, lo + 15)
+    assert int(np.asarray(seen)[1:-1].sum(1).max()) <= at_most
+
+
+def test_random_draws_without_replacement_and_uniformly():
+    mask = masks.Random(3, seed=5, last=20)
+    drawn = np.stack([np.asarray(d) for d in mask.drawn(jnp.arange(6000))])
+    assert all(len(set(row)) == 3 for row in drawn.T)
+    counts = np.bincount(drawn.ravel(), minlength=20)
+    assert counts.shape == (20,)
+    chi2 = ((counts - 900) ** 2 / 900).sum()
+    assert chi2 < 43.8  # 0.1% point of chi-squared with 19 degrees of freedom
+    other = np.stack(
+        [
+            np.asarray(d)
+            for d in masks.Random(3, seed=6, last=20).drawn(jnp.arange(6000))
+        ]
+    )
+    assert (other == drawn).mean() < 0.1
+
+
+def test_random_keeps_to_its_candidates():
+    past = visible(masks.Random(4))[0]
+    np.testing.assert_array_equal(past.sum(1), np.minimum(np.arange(LENGTH) + 1, 4))
+    assert not np.triu(past, 1).any()
+    apart = visible(masks.Random(3, first=5, last=30, gap=2))[0]
+    i, j = np.nonzero(apart)
+    assert j.min() >= 5
+    assert j.max() < 30
+    assert np.abs(i - j).min() > 2
+    np.testing.assert_array_equal(apart.sum(1), 3)
+
+
+def test_bigbird_sees_neighbours_ends_and_random_blocks():
+    pairs = visible(masks.BigBird(64, block=4, random=2), 64, 64)[0]
+    blocks = pairs.reshape(16, 4, 16, 4)
+    assert (blocks.any((1, 3)) == blocks.all((1, 3))).all()
+    blocks = blocks.any((1, 3))
+    assert blocks[0].all()
+    assert blocks[-1].all()
+    for row in range(2, 14):
+        assert blocks[row, [0, 15, row - 1, row, row + 1]].all()
+        assert blocks[row].sum() == len({0, 15, row - 1, row, row + 1}) + 2
+
+
+def test_against_transformers_masks():
+    golden = np.load(GOLDEN / "mask_mistral_sliding_L17_w4.npz")
+    real = golden["attention_mask"][:, None, None, :] == 1
+    for name, mask in {
+        "allowed_sliding": masks.Window.sliding(4),
+        "allowed_causal": masks.Causal(),
+    }.items():
+        got = np.asarray(mask(tokens(17), tokens(17))) & real
+        np.testing.assert_array_equal(got, golden[name])
+    chunked = np.asarray(masks.Chunked(4)(tokens(17), tokens(17)))
+    np.testing.assert_array_equal(chunked[0, 0], golden["allowed_chunked"][0, 0])
+
+
+def test_per_head_masks_differ_by_head():
+    hard_alibi = masks.PerHead((masks.Window(0), masks.Window(1), masks.Causal()))
+    got = visible(hard_alibi, 6, 6)
+    for head, reach in enumerate((0, 1, 6)):
+        rule = by_rule(lambda i, j, reach=reach: 0 <= i - j <= reach, 6)
+        np.testing.assert_array_equal(got[head], rule)
+
+
+def test_marked_prefix_differs_by_row():
+    mark = jnp.array([[1, 1, 0, 0], [0, 0, 0, 0]])
+    mask = masks.Causal() | masks.Marked("prefix")
+    got = mask(tokens(4), tokens(4, streams={"prefix": mark}))
+    assert np.asarray(got)[:, 0, 0].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]
+    with pytest.raises(ValueError, match="prefix"):
+        mask(tokens(4), tokens(4))
+
+
+def test_masks_are_values():
+    a, b = masks.Causal() & masks.Window(3), masks.Causal() & masks.Window(3)
+    assert a == b
+    assert hash(a) == hash(b)
+    assert a != masks.Causal() & masks.Window(4)
+    assert ~~a == a
+    both = jax.jit(lambda q, k: a(q, k))(tokens(6), tokens(6))
+    np.testing.assert_array_equal(both[0, 0], by_rule(lambda i, j: 0 <= i - j <= 3, 6))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: masks.Window(-1),
+        lambda: masks.Window(2.5),
+        lambda: masks.Window.sliding(0),
+        lambda: masks.Dilated(0, 2),
+        lambda: masks.Chunked(0),
+        lambda: masks.Lambda(4, 0),
+        lambda: masks.Random(0),
+        lambda: masks.BigBird(0),
+        lambda: masks.Global(-1),
+        lambda: masks.PerHead(()),
+        lambda: masks.Causal() & None,
+        lambda: masks.Causal() | np.ones((3, 3), bool),
+    ],
+)
+def test_bad_settings_are_refused(build):
+    with pytest.raises(ValueError, match=r"must be|masks combine"):
+        build()

@@ -1,0 +1,97 @@
+"""Tokens, and the differences of their positions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax.tokens import relative_positions, signed_offsets, tokens
+
+TABLE = jnp.array([[0, 2, 3, 7, 11]])
+
+
+def test_relative_positions_are_key_minus_query():
+    query = tokens(2, positions=jnp.array([[5, 9]]))
+    key = tokens(3, positions=jnp.array([[5, 6, 20]]))
+    got = relative_positions(query, key)
+    np.testing.assert_array_equal(got, [[[0, 1, 15], [-4, -3, 11]]])
+    assert got.dtype == jnp.int32
+
+
+def test_relative_positions_on_one_of_several_axes():
+    at = jnp.array([[[0, 10], [1, 30]]])
+    side = tokens(2, positions=at)
+    np.testing.assert_array_equal(relative_positions(side, side)[0], [[0, 1], [-1, 0]])
+    np.testing.assert_array_equal(
+        relative_positions(side, side, axis=1)[0], [[0, 20], [-20, 0]]
+    )
+
+
+def test_distances_tell_every_offset_of_both_signs_apart():
+    # google-deepmind/randomized_positional_encodings issue 2: there, all offsets to one
+    # side met the same row.
+    side = tokens(5, distances=TABLE)
+    got = np.asarray(relative_positions(side, side))[0]
+    i, j = np.indices((5, 5))
+    np.testing.assert_array_equal(
+        got, np.sign(j - i) * np.asarray(TABLE)[0][np.abs(j - i)]
+    )
+    assert len(set(got.ravel().tolist())) == 9
+
+
+def test_distances_go_by_index_whatever_the_positions_and_the_storage_order():
+    side = tokens(5, distances=TABLE, positions=jnp.array([[40, 3, 7, 7, 0]]))
+    plain = relative_positions(side, side)
+    order = jnp.array([4, 2, 0, 1, 3])
+    moved = side.permuted(order)
+    np.testing.assert_array_equal(relative_positions(side, moved), plain[:, :, order])
+    later = tokens(2, offset=3, distances=TABLE)  # decoding: the last two queries
+    np.testing.assert_array_equal(relative_positions(later, side), plain[:, 3:])
+
+
+def test_each_row_may_have_distances_of_its_own():
+    table = jnp.concatenate([TABLE, 2 * TABLE])
+    side = tokens(5, distances=table)
+    got = relative_positions(side, side)
+    np.testing.assert_array_equal(got[1], 2 * got[0])
+    assert got.shape == (2, 5, 5)
+
+
+def test_signed_offsets_mirror_a_table():
+    got = np.asarray(signed_offsets(TABLE))
+    np.testing.assert_array_equal(got, [[-11, -7, -3, -2, 0, 2, 3, 7, 11]])
+    np.testing.assert_array_equal(signed_offsets(jnp.array([[0]])), [[0]])
+
+
+def test_sinusoids_of_signed_offsets_differ_on_both_sides():
+    # Faulty tables give every offset from 0 up the row of offset 7. Right for offset 3,
+    # width 4, sines then cosines: 0.1411, 0.0300, -0.9900, 0.9996; signs flip for -3.
+    offsets = np.asarray(signed_offsets(jnp.arange(8)[None]), np.float64)[0]
+    angle = offsets[:, None] * np.array([1.0, 0.01])
+    rows = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+    np.testing.assert_allclose(rows[7], [0, 0, 1, 1])
+    right = np.array([0.141120008, 0.029995500, -0.989992497, 0.999550034])
+    np.testing.assert_allclose(rows[7 + 3], right, atol=1e-8)
+    np.testing.assert_allclose(rows[7 - 3], right * [-1, -1, 1, 1], atol=1e-8)
+
+
+def test_blocks_equal_slices_of_the_whole():
+    key = tokens(6, positions=jnp.array([[0, 3, 4, 9, 12, 13]]))
+    whole = relative_positions(key, key)
+    block = jax.jit(lambda start: relative_positions(key.block(start, 2), key))(2)
+    np.testing.assert_array_equal(block, whole[:, 2:4])
+
+
+def test_arrays_of_the_wrong_length_are_refused():
+    with pytest.raises(ValueError, match="positions must be"):
+        tokens(3, positions=jnp.zeros((1, 4)))
+    with pytest.raises(ValueError, match="digit must be"):
+        tokens(3, streams={"digit": jnp.zeros((1, 4))})
+
+
+def test_only_default_positions_are_promised_to_be_consecutive():
+    assert tokens(3, offset=4).consecutive_positions
+    assert not tokens(3, positions=jnp.zeros((1, 3))).consecutive_positions
+    moved = tokens(3).permuted(jnp.array([2, 0, 1]))
+    assert not moved.consecutive_index
+    assert not moved.consecutive_positions

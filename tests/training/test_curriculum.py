@@ -1,0 +1,75 @@
+"""Length curricula against their stated distributions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax.training.curriculum import (
+    CURRICULA,
+    Fixed,
+    Increasing,
+    ReverseExponential,
+    Uniform,
+)
+
+pytestmark = pytest.mark.fast
+
+
+def draws(curriculum, rng, step=0, count=20_000):
+    keys = jax.random.split(rng, count)
+    return np.asarray(
+        jax.jit(jax.vmap(lambda key: curriculum(key, jnp.int32(step))))(keys)
+    )
+
+
+def test_uniform_covers_every_length_equally_often(rng):
+    counts = np.bincount(draws(Uniform(40), rng), minlength=41)
+    assert counts[0] == 0
+    assert counts[1:].min() > 0
+    # 20,000 draws over 40 lengths: 500 each, standard deviation 22.
+    assert np.abs(counts[1:] - 500).max() < 5 * 22.1
+
+
+def test_uniform_starts_at_its_shortest_length(rng):
+    assert set(draws(Uniform(5, min_length=3), rng, count=500)) == {3, 4, 5}
+
+
+def test_fixed_is_always_the_longest(rng):
+    assert set(draws(Fixed(7), rng, count=50)) == {7}
+
+
+@pytest.mark.parametrize(
+    ("step", "top"), [(0, 2), (9, 2), (10, 5), (25, 8), (10**9, 8)]
+)
+def test_increasing_has_a_top_that_grows_and_stops(rng, step, top):
+    drawn = draws(Increasing(8, min_length=2, amount=3, every=10), rng, step, 500)
+    assert set(drawn) == set(range(1, top + 1))
+    exact = Increasing(8, min_length=2, amount=3, every=10, sample_all=False)
+    assert set(draws(exact, rng, step, 5)) == {top}
+
+
+def test_reverse_exponential_grows_by_its_base_a_symbol(rng):
+    counts = np.bincount(draws(ReverseExponential(4, base=2.0), rng), minlength=5)
+    expected = 20_000 * np.array([0, 1, 2, 4, 8]) / 15
+    assert np.abs(counts - expected).max() < 5 * 71  # five binomial deviations
+
+
+@pytest.mark.parametrize("make", CURRICULA.values())
+def test_lengths_below_one_are_refused(make):
+    with pytest.raises(ValueError, match="max_length"):
+        make(max_length=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Uniform(4, min_length=5), "min_length"),
+        (lambda: Increasing(4, every=0), "every"),
+        (lambda: Increasing(4, amount=0), "amount"),
+        (lambda: ReverseExponential(4, base=0.0), "base"),
+    ],
+)
+def test_options_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
