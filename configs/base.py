@@ -22,6 +22,7 @@ def get_config(arg: str = "") -> ConfigDict:
     if arg:
         raise ValueError(f"this config takes no argument, got {arg!r}.")
     config = ConfigDict()
+    config.study = ""  # name of the study that the run belongs to
 
     config.task = task = ConfigDict()
     task.name = "reverse_string"  # which task

@@ -158,29 +158,30 @@ def make_encoding(config: ConfigDict) -> Encoding:
 
 
 def make_positions(
-    config: ConfigDict,
+    config: ConfigDict | Mapping[str, Any],
     name: str | None = None,
-    text: str | None = None,
-    where: str = "positions",
+    text: str = "",
+    where: tuple[str, str] = ("positions.name", "positions.options"),
 ) -> PositionScheme:
     """Returns the position scheme of a config, or another one for the same model.
 
     Args:
         config: the config.
-        name: catalogue name; the config's if None.
-        text: settings; the config's if `name` is None too.
-        where: what messages call the settings.
+        name: catalogue name; name and settings of the config if None.
+        text: settings of the named scheme.
+        where: what messages call the name and the settings.
 
     Raises:
         ValueError: if the name or a setting is unknown or out of range.
     """
+    config = ConfigDict(config)
     if name is None:
         name, text = config.positions.name, config.positions.options
-    cls = look_up(name, POSITIONS, f"{where}.name" if where == "positions" else where)
-    given = options.parse(text or "", f"{where}.options", PARTS)
+    cls = look_up(name, POSITIONS, where[0])
+    given = options.parse(text, where[1], PARTS)
     if name == "randomized" and config.positions.as_published:
         given = PUBLISHED.get(config.encoding.name, {}) | given
-    return options.construct(cls, given, f"{where}.options")
+    return options.construct(cls, given, where[1])
 
 
 def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> TransformerSpec:
@@ -252,7 +253,12 @@ def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:
     evaluation = Evaluation(
         positions=recipe.positions
         if settings.positions is None
-        else make_positions(config, settings.positions, settings.options, "eval"),
+        else make_positions(
+            config,
+            settings.positions,
+            settings.options,
+            ("eval.positions", "eval.options"),
+        ),
         lengths=lengths.parse(settings.lengths),
         samples=settings.samples,
         draws=settings.draws,

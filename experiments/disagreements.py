@@ -54,6 +54,12 @@ def _in_cell(cell: Cell, configs: Mapping[str, Mapping[str, Any]]) -> Iterable[s
             yield f"runs differ in {name}: {_who(values, runs)}"
     if none := [run for run in runs if not run.test_lengths]:
         yield f"no evaluation beyond the training lengths: {_list(none)}"
+    for run in runs:
+        if run.test_lengths and run.test_lengths[-1] < run.test_max:
+            yield (
+                f"{run.run_id} is evaluated to length {run.test_lengths[-1]} of "
+                f"{run.test_max}: its score is of those alone"
+            )
     twice: dict[tuple, list[RunSummary]] = {}
     for run in runs:
         twice.setdefault((run.seed, run.learning_rate), []).append(run)

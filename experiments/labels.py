@@ -33,6 +33,7 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
         names[group] = with_options(config[group]["name"], text)
         names[f"{group}_title"] = with_options(title, text)
     return names | {
+        "study": config["study"] or None,
         "task_order": list(TASKS).index(config["task"]["name"]),
         "seed": experiment.seed,
         "learning_rate": config["optim"]["learning_rate"],

@@ -8,6 +8,7 @@ Nothing else is evaluated.
 import ast
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -38,6 +39,21 @@ def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, An
         keyword.arg: _value(keyword.value, where, classes or {})
         for keyword in call.keywords
     }
+
+
+def split(text: str, where: str) -> tuple[str, str]:
+    """Returns name and settings of a text such as `randomized(max_position=512)`.
+
+    Raises:
+        ValueError: if it is neither a name nor a name with settings in parentheses.
+    """
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
+    if not match:
+        raise ValueError(
+            f"{where}: cannot read {text!r}; write a name, or a name with settings in "
+            "parentheses, as in randomized(max_position=512)."
+        )
+    return match[1], match[2] or ""
 
 
 def construct(

@@ -120,7 +120,7 @@ def accuracy_by_length(cells: Sequence[Cell]) -> Figure:
             lowest = min(lowest, *ends[1], *cell.blind_curve.values())
         blind = group[0].blind_curve
         axes.plot(blind.keys(), blind.values(), ":", color=_GREY, lw=1.1, zorder=5)
-        axes.set_xlim(0, max(n for cell in group for n in cell.curve))
+        axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
     panels[0].set_ylim(max(0.0, math.floor(10 * lowest - 0.5) / 10), 1.03)
     _name_axes(panels, "input length", "token accuracy")
     return figure
@@ -263,15 +263,18 @@ def _panels(
     others = list(others)
     if band:
         others.append(Patch(color=lines[0].get_color(), alpha=0.3, lw=0, label=band))
-    width, height = (4.2, 2.8) if number == 1 else (2.2, 1.75)
+    panel = (4.2, 2.8) if number == 1 else (2.2, 1.75)
+    width, height = columns * panel[0], rows * panel[1]
     longest = max(len(handle.get_label()) for handle in lines + others)
-    fitting = max(1, int(columns * width / (0.6 + 0.06 * longest)))
-    beside = number == 1 and len(lines) > 4
-    legend_columns, handles = _legend(lines, others, list(styles), fitting)
+    name_width = 0.6 + 0.06 * longest  # inches, about
+    legend_columns, handles = 1, lines + others
+    beside = columns < 3 and len(lines) > 4
     if beside:
-        legend_columns, handles = 1, lines + others
-    legend_height = 0.15 * math.ceil(len(handles) / legend_columns) + 0.1
-    size = columns * width + 1.9 * beside, rows * height + legend_height * (not beside)
+        size = width + name_width, max(height, 0.16 * len(handles) + 0.2)
+    else:
+        fitting = max(1, int(width / name_width))
+        legend_columns, handles = _legend(lines, others, list(styles), fitting)
+        size = width, height + 0.15 * math.ceil(len(handles) / legend_columns) + 0.1
     figure = Figure(figsize=size)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes in grid.flatten()[number:]:

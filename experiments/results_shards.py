@@ -6,8 +6,9 @@ What makes it safe to stop at any moment, and to run several at a time:
   lock it gets, so those of writers that closed them or died;
 * a shard appears whole, by `os.replace`, after it was read back and its checksums
   were verified; its name is a hash of what it holds;
-* a shard says how many bytes of each source it holds; a source still there beside it
-  is read past that point only, and is deleted once a shard that can be read holds it.
+* a row is known by its source and its line there, so a source that is still there
+  beside its shard is not counted twice; a shard says how many bytes of each source it
+  holds, and a source is deleted once a shard that can be read in full holds all of it.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ import pyarrow.parquet as pq
 
 from experiments import results_schema
 
-Held = dict[str, tuple[int, int]]  # source: (bytes, lines), counted from its start
+Held = dict[str, int]  # source: bytes, counted from its start
 
 _METADATA = b"ropejax.sources"
 _BATCH_FILES = 200  # locked at once
@@ -73,19 +74,16 @@ def sync_folder(folder: pathlib.Path) -> None:
 def read_store(store: pathlib.Path, kind: str) -> pa.Table:
     """Read the rows of one kind in one results folder, with `source` and `line`.
 
-    A row that two shards hold comes twice. A compaction that ends meanwhile moves rows
+    A row that two files hold comes twice. A compaction that ends meanwhile moves rows
     from sources to shards: then reading starts again.
     """
     while True:
         shards = sorted(store.glob("*.parquet"))
-        tables, held = [], {}
-        for shard in shards:
-            if (table := _read_shard(shard, kind)) is not None:
-                tables.append(table)
-                _extend(held, _sources(shard))
+        tables = [_read_shard(shard, kind) for shard in shards]
+        tables = [table for table in tables if table is not None]
         for source in sorted(store.glob("*.jsonl")):
             with contextlib.suppress(FileNotFoundError):
-                rows = [r for r in _read_source(source, held)[0] if r["kind"] == kind]
+                rows = [r for r in _read_source(source)[0] if r["kind"] == kind]
                 tables.append(results_schema.to_table(rows))
         if sorted(store.glob("*.parquet")) == shards:
             table = results_schema.concatenate(tables, kind)
@@ -94,16 +92,11 @@ def read_store(store: pathlib.Path, kind: str) -> pa.Table:
             return table.set_column(place, "store", where)
 
 
-def _read_source(
-    source: pathlib.Path, held: Held
-) -> tuple[list[dict[str, Any]], tuple[int, int]]:
-    """Parse the lines of `source` after those `held`; return also its size in full."""
-    start, lines = held.get(source.name, (0, 0))
-    with source.open("rb") as file:
-        file.seek(start)
-        data = file.read()
+def _read_source(source: pathlib.Path) -> tuple[list[dict[str, Any]], int]:
+    """Parse the lines of `source`; return its size too."""
+    data = source.read_bytes()
     rows = []
-    for line, text in enumerate(_lines(data), start=lines + 1):
+    for line, text in enumerate(_lines(data), start=1):
         row = _parse(text)
         if row["kind"] == "damaged":
             warnings.warn(
@@ -113,7 +106,7 @@ def _read_source(
                 stacklevel=4,
             )
         rows.append(row | {"source": source.name, "line": line})
-    return rows, (start + len(data), lines + len(rows))
+    return rows, len(data)
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -132,16 +125,12 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 
 def _read_shard(shard: pathlib.Path, kind: str | None) -> pa.Table | None:
-    """Read the rows of one kind, or all, with checksums; None, and a warning, if not.
-
-    `partitioning=None`: a folder called `encoding=rope` adds no column.
-    """
+    """Read the rows of one kind, or all, with checksums; warn and give None if not."""
     try:
         _sources(shard)
         return pq.read_table(
             shard,
             filters=None if kind is None else [("kind", "=", kind)],
-            partitioning=None,
             page_checksum_verification=True,
         )
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
@@ -157,13 +146,12 @@ def _sources(shard: pathlib.Path) -> Held:
     metadata = pq.read_schema(shard).metadata or {}
     if _METADATA not in metadata:
         raise ValueError("it is not a shard that experiments.results wrote")
-    sources = json.loads(metadata[_METADATA])
-    return {name: (held[0], held[1]) for name, held in sources.items()}
+    return json.loads(metadata[_METADATA])
 
 
 def _extend(held: Held, more: Held) -> None:
     for name, extent in more.items():
-        held[name] = max(held.get(name, (0, 0)), extent)
+        held[name] = max(held.get(name, 0), extent)
 
 
 def compact_store(store: pathlib.Path) -> list[pathlib.Path]:
@@ -210,14 +198,13 @@ def _compact_batch(
     held = _held_safely(store, {source.name for source in sources})
     rows, extents = [], {}
     for source in sources:
-        size = source.stat().st_size
-        if size > held.get(source.name, (0, 0))[0]:
-            new_rows, extents[source.name] = _read_source(source, {})
+        if source.stat().st_size > held.get(source.name, 0):
+            new_rows, extents[source.name] = _read_source(source)
             rows += new_rows
     shards = [_write_shard(store, rows, extents)] if extents else []
     _extend(held, extents)
-    for source in sources:
-        if source.stat().st_size == held.get(source.name, (0, 0))[0]:
+    for source in sources:  # one may have grown, where locks do nothing
+        if source.stat().st_size <= held.get(source.name, 0):
             os.unlink(source)
     if sources:
         sync_folder(store)

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments import labels, results, scoring, tables, workdir
-from experiments.build import Evaluation, Experiment, build
+from experiments.build import Experiment, build
 from experiments.curves import Curves
 from experiments.interrupt import Interrupt, StoppedError
 from experiments.progress import Bar, figures
@@ -49,17 +49,42 @@ class Run:
         """The run's name in the results."""
         return labels.run_id(self.config)
 
-    def writer(self, study: str | None = None) -> ResultsWriter:
+    @property
+    def test_positions(self) -> str | None:
+        """Name of the test-time scheme of the config; None for that of training."""
+        settings = self.config["eval"]
+        if settings["positions"] is None:
+            return None
+        return labels.with_options(settings["positions"], settings["options"])
+
+    def score_labels(
+        self, step: int, *, positions: str | None = None, encoding: str | None = None
+    ) -> dict[str, Any]:
+        """Returns the fields that tell one evaluation of the run from another.
+
+        Args:
+            step: steps that the model was trained for.
+            positions: the test-time scheme; that of training if None.
+            encoding: the test-time encoding; that of training if None.
+        """
+        trained = labels.run_labels(self.config, self.experiment)
+        return {
+            "run_id": self.run_id,
+            "step": step,
+            "test_positions": positions or trained["positions"],
+            "test_encoding": encoding or trained["encoding"],
+        }
+
+    def writer(self) -> ResultsWriter:
         """Returns a writer of the run's rows."""
         common = labels.run_labels(self.config, self.experiment)
-        return ResultsWriter(self.folder, self.run_id, common | {"study": study})
+        return ResultsWriter(self.folder, self.run_id, common)
 
 
 def run_experiment(
     config: ConfigDict | Mapping[str, Any],
     folder: str | pathlib.Path,
     *,
-    study: str | None = None,
     console: Console | None = None,
 ) -> dict[int, LengthScore]:
     """Trains a config to its end, resuming what the folder holds, and scores it.
@@ -67,7 +92,6 @@ def run_experiment(
     Args:
         config: all settings, as `configs.base.get_config` makes them.
         folder: the run's workdir; made if absent.
-        study: name of a study that the run belongs to.
         console: where progress is shown; the terminal if None.
 
     Returns:
@@ -83,7 +107,7 @@ def run_experiment(
     workdir.check_same(run.folder, config)
     with workdir.locked(run.folder):
         workdir.write_config(run.folder, config)
-        with run.writer(study) as writer:
+        with run.writer() as writer:
             writer.write("run", config=config, **provenance())
             state = train_run(run, writer, console)
             scores = score_run(run, state, writer, console)
@@ -144,44 +168,14 @@ def score_run(
     run: Run, state: TrainState, writer: ResultsWriter, console: Console
 ) -> dict[int, LengthScore]:
     """Scores a state as the run's config says, and appends rows."""
-    settings = run.config["eval"]
-    positions = (
-        None
-        if settings["positions"] is None
-        else labels.with_options(settings["positions"], settings["options"])
+    experiment = run.experiment
+    asked = scoring.Scoring(
+        experiment.recipe.model,
+        experiment.recipe.task,
+        experiment.evaluation,
+        run.score_labels(int(state.step), positions=run.test_positions),
     )
-    asked = make_scoring(run, run.experiment.evaluation, state, positions=positions)
     return scoring.score(asked, state.params, run.folder, writer, console)
-
-
-def make_scoring(
-    run: Run,
-    evaluation: Evaluation,
-    state: TrainState,
-    *,
-    positions: str | None = None,
-) -> scoring.Scoring:
-    """Returns what is to be scored, labelled.
-
-    Args:
-        run: the run.
-        evaluation: how it is scored.
-        state: whose step names the rows.
-        positions: name of the test-time scheme; that of training if None.
-    """
-    trained = labels.run_labels(run.config, run.experiment)
-    recipe = run.experiment.recipe
-    return scoring.Scoring(
-        recipe.model,
-        recipe.task,
-        evaluation,
-        {
-            "run_id": run.run_id,
-            "step": int(state.step),
-            "test_positions": positions or trained["positions"],
-            "test_encoding": trained["encoding"],
-        },
-    )
 
 
 def open_run(folder: str | pathlib.Path) -> tuple[Run, TrainState]:

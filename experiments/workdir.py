@@ -17,7 +17,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-FREE = ("train.steps", "train.steps_per_dispatch", "train.log_every")
+FREE = ("study", "train.steps", "train.steps_per_dispatch", "train.log_every")
 FREE += ("train.save_every", "train.keep", "eval.")
 """Fields that may change between two commands on one folder: none alters a step."""
 

@@ -101,7 +101,7 @@ def blockwise(
     key_side = _Split.of((*blocks.padded((k_views, values), grid_k), key))
     shared = _Split.of(shared)
     specs = (shared.spec, query_side.spec, key_side.spec)
-    shape = (q.shape[0], q.shape[2])
+    shape = (q.shape[0], q.shape[2], values.shape[-1])
     methods = (encoding, mask, normalizer, dropout_rate)
     program = _program(*methods, specs, shape, (grid_q.size, grid_k.size))
     arrays = (
@@ -140,7 +140,7 @@ def _program(
     normalizer: Normalizer,
     dropout_rate: float,
     specs: "tuple[_Spec, _Spec, _Spec]",
-    shape: tuple[int, int],
+    shape: tuple[int, int, int],
     sizes: tuple[int, int],
 ) -> Program:
     shared_spec, query_spec, key_spec = specs
@@ -155,7 +155,7 @@ def _program(
         state = ()
         if encoding.has_carry:
             state = encoding.init_carry(shared["params"], views, query)
-        return state, normalizer.init_carry((*shape, sizes[0]))
+        return state, normalizer.init_carry((*shape[:2], sizes[0]))
 
     def step(params, q_i, k_j, fixed, i, j, state):
         shared, (q_views, rows, query) = queries(params, q_i, fixed, i)
@@ -179,13 +179,13 @@ def _program(
 
         def mix(weights):
             if shared["seed"] is not None:
-                keep = kept_pairs(shared["seed"], dropout_rate, shape, query, key)
+                keep = kept_pairs(shared["seed"], dropout_rate, shape[:2], query, key)
                 weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
             return encoding.mix(params, weights, values, query, key)
 
         return (carried, left), logits, mix
 
-    return Program(start, step, normalizer.normalized, *sizes)
+    return Program(start, step, normalizer.normalized, *sizes, shape)
 
 
 class _Spec(NamedTuple):

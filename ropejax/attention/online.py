@@ -41,6 +41,7 @@ class Program(NamedTuple):
         normalized: divide by the sum of weights (softmax).
         block_q: queries in a block.
         block_k: keys in a block.
+        shape: batch, query heads and width of the outputs.
     """
 
     start: Callable
@@ -48,6 +49,7 @@ class Program(NamedTuple):
     normalized: bool
     block_q: int
     block_k: int
+    shape: tuple[int, int, int]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -71,7 +73,8 @@ def online(program: Program, params: list, q: list, k: list, fixed: Any, plan: P
 def _forward(program, params, q, k, fixed, plan):
     refs = (params, q, k, fixed, plan)
     size = program.block_q
-    rows, outs = _shapes(program, params, q, k, fixed)
+    batch, heads, width = program.shape
+    rows = (batch, heads, size)
 
     def one_query_block(i, whole):
         q_i = _turned(sliced(q, i, size))
@@ -97,7 +100,7 @@ def _forward(program, params, q, k, fixed, plan):
             program.start(params, _turned(q_i), fixed, i),
             jnp.full(rows, NEGATIVE if program.normalized else 0.0),
             jnp.zeros(rows),
-            jnp.zeros(outs),
+            jnp.zeros((*rows, width)),
         )
         carry = jax.lax.fori_loop(0, plan.count[i], visit, _varying(init, refs))
         _, top, total, out = carry
@@ -113,7 +116,6 @@ def _forward(program, params, q, k, fixed, plan):
         )
 
     count = plan.count.shape[0]
-    batch, heads, _, width = outs
     init = (
         jnp.zeros((batch, count * size, heads, width)),
         jnp.zeros((batch, heads, count * size)),
@@ -205,19 +207,6 @@ def _states_before(program, params, q_i, k, fixed, plan, i, start):
     before = jax.tree.map(lambda s: jnp.zeros((visits, *s.shape), s.dtype), start)
     init = _varying((start, before), (params, q_i, k, fixed, plan))
     return jax.lax.fori_loop(0, plan.count[i], visit, init)[1]
-
-
-def _shapes(program, params, q, k, fixed):
-    """Returns the shapes of one block's rows `[B, N, t]` and outputs `[B, N, t, H]`."""
-
-    def first(params, q, k, fixed):
-        q_i, k_j = sliced(q, 0, program.block_q), sliced(k, 0, program.block_k)
-        state = program.start(params, q_i, fixed, 0)
-        _, logits, mix = program.step(params, q_i, k_j, fixed, 0, 0, state)
-        return logits[..., 0], _heads_first(mix(logits))
-
-    rows, outs = jax.eval_shape(first, params, q, k, fixed)
-    return rows.shape, outs.shape
 
 
 def varying_like(x: Array, refs: Any) -> Array:

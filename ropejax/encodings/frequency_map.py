@@ -28,13 +28,16 @@ class FrequencyMap:
         title: what the extension is called.
         reference: paper and arXiv id.
         length_dependent: True if ratios or factor depend on the current length.
-        keep_first: tokens at positions below this keep the original rotation.
     """
 
     title: ClassVar[str] = ""
     reference: ClassVar[str] = ""
     length_dependent: ClassVar[bool] = False
-    keep_first: ClassVar[int] = 0
+
+    @property
+    def keep_first(self) -> int:
+        """Tokens at positions below this keep the original rotation."""
+        return 0
 
     def check(self, pairs: int) -> None:
         """Raises ValueError if the map does not fit this number of rotated pairs."""

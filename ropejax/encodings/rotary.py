@@ -30,10 +30,11 @@ class RotaryAttention(Rotation):
     def __post_init__(self):
         """Refuses settings outside their range, those of the maps included."""
         super().__post_init__()
+        distance = self.distance
         if self.frequencies.keep_first and self.has_product:
             raise ValueError(
                 f"{self.frequencies.title} keeps the first tokens' positions, which "
-                f"{self.distance.title} changes; use one of them."
+                f"{distance.title} changes; use one of them."
             )
 
     @property

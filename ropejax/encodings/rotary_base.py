@@ -42,8 +42,9 @@ class Rotation(Encoding):
             their frequencies are computed over that part alone (GPT-NeoX: 0.25).
         trainable: "none", or logarithms of the frequencies are learned, a set a "layer"
             or one "shared" by all layers. Extensions then act on the learned ones.
-        round_frequencies: round constant frequencies to float32 first, as the programs
-            that most checkpoints were trained with do; the angles stay exact.
+        round_frequencies: round constant frequencies to float32 first, as programs that
+            most checkpoints were trained with do, `1 / float32(base ** (2 r / d))`;
+            the angles stay exact.
     """
 
     max_wavelength: float = 10_000.0
@@ -194,28 +195,36 @@ class Rotation(Encoding):
             if ratios.ndim == 2:
                 spectrum = spectrum[None]
             return (spectrum * jnp.asarray(ratios, jnp.float32))[..., plan.entry]
-        frequencies = (beside(plan.spectrum, ratios) * ratios)[..., plan.entry]
-        return frequencies.astype(np.float32) if self.round_frequencies else frequencies
+        if self.round_frequencies:
+            return (_rounded(plan.spectrum) * ratios).astype(np.float32)[plan.entry]
+        return (beside(plan.spectrum, ratios) * ratios)[..., plan.entry]
 
     def _ratios(self, params: Params, spectrum: Float[np.ndarray, " F"]) -> Ratios:
         if not self.length_dependent:
             return self.frequencies.ratios(spectrum, self.max_wavelength)
-        if not params or "ratios" not in params:
-            raise ValueError(
-                f"{self.title} depends on the current length: call prepare first."
-            )
-        return params["ratios"]
+        return self._prepared(params, "ratios")
 
     def _factor(self, params: Params) -> Float[Array, "#B 1 1 1"] | None:
         """The factor on rotated channels, None if it is 1."""
         if not self.length_dependent:
             factor = self.frequencies.factor()
             return None if factor == 1 else jnp.full((1, 1, 1, 1), factor, jnp.float32)
-        return params["factor"].reshape(-1, 1, 1, 1)
+        return self._prepared(params, "factor").reshape(-1, 1, 1, 1)
+
+    def _prepared(self, params: Params, name: str) -> Array:
+        if not params or name not in params:
+            raise ValueError(
+                f"{self.title} depends on the current length: call prepare first."
+            )
+        return params[name]
 
     def _log_frequencies(self, dims: Dims) -> Params:
         spectrum = self.pairs(dims.head_dim).spectrum
         return {"log_frequencies": jnp.asarray(np.log(spectrum), jnp.float32)}
+
+
+def _rounded(spectrum: Float[np.ndarray, " F"]) -> Float[np.ndarray, " F"]:
+    return (np.float32(1) / (1 / spectrum).astype(np.float32)).astype(np.float64)
 
 
 def current_length(key: Tokens) -> Int[Array, " B"]:

@@ -8,6 +8,7 @@ always.
 
 import dataclasses
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -65,13 +66,18 @@ class TransformerSpec:
 
     def init(self, rng: Rng) -> Params:
         """Returns initial parameters: a tree of dicts, float32."""
-        model = Transformer(self, rngs=nnx.Rngs(rng))
-        return nnx.to_pure_dict(nnx.split(model)[1])
+        return _init(self, rng)
 
     def bind(self, params: Params) -> "Transformer":
         """Returns the model with these parameters."""
         abstract = nnx.eval_shape(lambda: Transformer(self, rngs=nnx.Rngs(0)))
         return nnx.merge(nnx.split(abstract)[0], params)
+
+
+@partial(jax.jit, static_argnums=0)
+def _init(spec: TransformerSpec, rng: Rng) -> Params:
+    model = Transformer(spec, rngs=nnx.Rngs(rng))
+    return nnx.to_pure_dict(nnx.split(model)[1])
 
 
 class Transformer(nnx.Module):

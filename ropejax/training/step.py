@@ -97,6 +97,7 @@ class Recipe:
             self.positions.check(self.task.num_tokens(length))
 
 
+@partial(jax.jit, static_argnames="recipe")
 def init_state(
     recipe: Recipe, seed: int | Array, length_seed: int | Array | None = None
 ) -> TrainState:

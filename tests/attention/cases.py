@@ -17,6 +17,10 @@ DIMS = Dims(
 )
 
 
+# Tests compile much and run little; without LLVM optimizations that halves the time.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
 def normal(rng: np.random.Generator, *shape) -> jax.Array:
     return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
@@ -83,7 +87,7 @@ def value_and_grads(run, cotangent):
             return (out[0] * cotangent).sum() + jnp.sin(lse).sum(), out
         return (out * cotangent).sum(), out
 
-    return jax.jit(jax.value_and_grad(loss, has_aux=True))
+    return jit(jax.value_and_grad(loss, has_aux=True))
 
 
 def assert_close(got, wanted, tolerance=2e-6):

@@ -114,10 +114,8 @@ def test_dropout_is_the_same_in_every_engine_and_order():
     )
     np.testing.assert_allclose(moved, dense[:, order], atol=2e-6)
 
-    def loss(v, settings):
-        return (
-            plain(q, k, v, **settings, dropout_rate=0.25, rng=jax.random.key(3)) ** 2
-        ).sum()
+    def loss(v, engine):
+        return (plain(q, k, v, **engine, **settings) ** 2).sum()
 
     a, b = (jax.grad(loss)(v, s) for s in (block, {"implementation": "dense"}))
     np.testing.assert_allclose(a, b, atol=2e-5)
@@ -231,7 +229,10 @@ Q = jnp.zeros((2, 6, 4, 8))
             {"key": tokens(6, valid=jnp.ones((3, 6), bool))},
             r"valid of k's Tokens must have 1 or 2 rows",
         ),
-        ({"key": tokens(6, distances=jnp.arange(4)[None])}, "too short for 6 tokens"),
+        (
+            {"key": tokens(6).replace(distances=jnp.arange(4)[None])},
+            "too short for 6 tokens",
+        ),
         ({"mask": jnp.ones((6, 6), bool)}, "mask must be a mask of ropejax.masks"),
         ({"implementation": "blockwize"}, "did you mean 'blockwise'"),
         ({"implementation": "cudnn"}, "must be one of auto, dense, blockwise"),

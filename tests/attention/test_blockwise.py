@@ -8,8 +8,9 @@ from jax.sharding import PartitionSpec as P
 
 from ropejax import masks
 from ropejax.attention import attend, blocks
+from ropejax.attention.api import dims_of
 from ropejax.encodings import Dims, Encoding, Rotary
-from ropejax.tokens import Tokens, tokens
+from ropejax.tokens import Tokens, relative_positions, tokens
 from tests.attention import cases
 
 LENGTH = 41
@@ -50,7 +51,7 @@ def outputs_and_grads(where: Tokens, mask, encoding=None, inputs=None, **setting
         total = (out * cotangent).sum() + jnp.sin(jnp.where(finite, lse, 0)).sum()
         return total, (out, lse)
 
-    return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(q, k, v)
+    return cases.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(q, k, v)
 
 
 MASKS = {
@@ -131,8 +132,6 @@ class BySlope(Encoding):
     """A bias from relative positions, whichever way they are given."""
 
     def bias(self, params, query, key, scale):
-        from ropejax.tokens import relative_positions
-
         return -0.05 * jnp.abs(relative_positions(query, key)[:, None])
 
 
@@ -192,7 +191,7 @@ def test_vmap_of_grad_and_remat():
 
             return ((jax.checkpoint(out) if remat else out)(q, k, v) * cotangent).sum()
 
-        return jax.jit(jax.vmap(jax.grad(loss, (0, 1, 2))))(*stacked)
+        return cases.jit(jax.vmap(jax.grad(loss, (0, 1, 2))))(*stacked)
 
     wanted = run(implementation="dense")
     for remat in (False, True):
@@ -236,7 +235,7 @@ def test_shard_map_over_batch_and_heads():
         def loss(*x):
             return (function(*x) * cotangent).sum()
 
-        return jax.jit(jax.grad(loss, (0, 1, 2, 3)))(q, k, v, slopes)
+        return cases.jit(jax.grad(loss, (0, 1, 2, 3)))(q, k, v, slopes)
 
     cases.assert_close(sharded(q, k, v, slopes), dense(q, k, v, slopes))
     cases.assert_close(gradients(sharded), gradients(dense), 1e-5)
@@ -322,6 +321,4 @@ def test_memory_is_linear_in_length():
 
 def test_dims_are_told_by_the_arrays():
     q, k, _, _ = random_inputs()
-    from ropejax.attention.api import dims_of
-
     assert dims_of(q, k) == Dims(4, 2, 8, 32)

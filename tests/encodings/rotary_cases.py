@@ -4,6 +4,7 @@ import functools
 import json
 import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -51,6 +52,7 @@ def prepared(encoding, where, x, k=None):
     return encoding.prepare({}, {}, where, where, dims)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def logits(encoding, q, k, where, params=None, scale=1.0, key=None):
     """Logits of all pairs `[B, N, T, S]`, before any mask; `key` if other tokens."""
     params = prepared(encoding, where, q, k) if params is None else params
@@ -59,9 +61,22 @@ def logits(encoding, q, k, where, params=None, scale=1.0, key=None):
     return encoding.score(params, None, queries, keys, where, key, True, scale)[1]
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def turned(encoding, x, where):
+    """Queries rotated to the first view, and keys likewise."""
+    params = prepared(encoding, where, x)
+    views = encoding.queries(params, x, where), encoding.keys(params, x, where)
+    return views[0][0], views[1][0]
+
+
 def causal_attention(encoding, arrays):
     """Outputs `[B, heads, L, H]` on a golden case's q, k and v, under a causal mask."""
-    q, k, v = (swapped(arrays[name]) for name in "qkv")
+    return _attend(encoding, *(arrays[name] for name in "qkv"))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _attend(encoding, q, k, v):
+    q, k, v = (swapped(x) for x in (q, k, v))
     where = tokens(q.shape[1])
     out = attend(
         q,

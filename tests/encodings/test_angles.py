@@ -13,7 +13,9 @@ FREQUENCIES = np.append(rotary_frequencies(64), [7.3, 100.1])
 
 def off(angles, exact):
     """Greatest distance of two sets of angles on the unit circle."""
-    return np.abs(np.exp(1j * np.asarray(angles, np.float64)) - np.exp(1j * exact)).max()
+    return np.abs(
+        np.exp(1j * np.asarray(angles, np.float64)) - np.exp(1j * exact)
+    ).max()
 
 
 @pytest.mark.fast

@@ -14,7 +14,15 @@ from ropejax.encodings.frequency_map import Chain
 from ropejax.encodings.interpolation import NTKAware, PositionInterpolation
 from ropejax.encodings.rotation import as_complex, from_complex, rotate
 from ropejax.tokens import tokens
-from tests.encodings.rotary_cases import golden, logits, names, placed, random, swapped
+from tests.encodings.rotary_cases import (
+    golden,
+    logits,
+    names,
+    placed,
+    random,
+    swapped,
+    turned,
+)
 
 HALF = [n for n in names("rope_half", "rope_partial25") if "large" not in n]
 EXACT = Rotary(max_wavelength=10_000.0)
@@ -25,8 +33,8 @@ def test_half_split_rotations_match_transformers(name):
     arrays, params, tolerance = golden(name)
     rope = Rotary(rotary_fraction=params.get("partial_rotary_factor", 1.0))
     where = placed(arrays["position_ids"])
-    q = rope.queries({}, swapped(arrays["q"]), where)[0]
-    k = rope.keys({}, swapped(arrays["k"]), where)[0]
+    q, _ = turned(rope, swapped(arrays["q"]), where)
+    _, k = turned(rope, swapped(arrays["k"]), where)
     np.testing.assert_allclose(swapped(q), arrays["q_rot"], **tolerance)
     np.testing.assert_allclose(swapped(k), arrays["k_rot"], **tolerance)
     if "logits" in arrays:
@@ -41,12 +49,12 @@ def test_rotations_at_131071_match_float64(rounded):
     rope = Rotary(round_frequencies=rounded)
     where = placed(arrays["position_ids"])
     suffix = "_f64_inv32" if rounded else "_f64"
-    for name, hook in (("q", rope.queries), ("k", rope.keys)):
-        turned = hook({}, swapped(arrays[name]), where)[0]
+    for name, side in (("q", 0), ("k", 1)):
+        ours = swapped(turned(rope, swapped(arrays[name]), where)[side])
         expected = arrays[f"{name}_rot{suffix}"]
-        np.testing.assert_allclose(swapped(turned), expected, rtol=0, atol=2e-5)
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-5)
         other = arrays[f"{name}_rot" + ("_f64" if rounded else "_f64_inv32")]
-        assert np.abs(swapped(turned) - other).max() > 1e-4
+        assert np.abs(ours - other).max() > 1e-4
 
 
 @pytest.mark.parametrize("name", names("rope_interleaved_gptj"))
@@ -55,7 +63,7 @@ def test_interleaved_rotations_match_gptj(name):
     fraction = params["rotary_dim"] / params["head_dim"]
     rope = Rotary(layout="interleaved", rotary_fraction=fraction)
     where = placed(arrays["position_ids"])
-    q = rope.queries({}, jnp.asarray(arrays["q"]), where)[0]
+    q, _ = turned(rope, jnp.asarray(arrays["q"]), where)
     np.testing.assert_allclose(q, arrays["q_rot"], **tolerance)
     np.testing.assert_allclose(q, arrays["q_rot_f64"], rtol=0, atol=1e-6)
     product = logits(rope, jnp.asarray(arrays["q"]), jnp.asarray(arrays["k"]), where)
@@ -72,10 +80,12 @@ def test_interpolation_and_ntk_chain_like_rotary_embedding_torch(name):
     rope = Rotary(layout="interleaved", frequencies=Chain(maps))
     length = arrays["x"].shape[2]
     where = placed(np.arange(length) + params["offset"])
-    turned = rope.queries({}, swapped(arrays["x"]), where)[0]
-    np.testing.assert_allclose(swapped(turned), arrays["x_rot"], **tolerance)
+    ours, _ = turned(rope, swapped(arrays["x"]), where)
+    np.testing.assert_allclose(swapped(ours), arrays["x_rot"], **tolerance)
     divided = dataclasses.replace(rope, frequencies=maps[0])
-    fractions = divided.queries({}, swapped(arrays["x"]), placed(arrays["positions"]))[0]
+    fractions = divided.queries({}, swapped(arrays["x"]), placed(arrays["positions"]))[
+        0
+    ]
     np.testing.assert_allclose(fractions, turned, atol=1e-5)
 
 
@@ -83,16 +93,16 @@ def test_interpolation_and_ntk_chain_like_rotary_embedding_torch(name):
 def test_interleaved_rotations_match_the_randomized_positions_code(name):
     arrays, _, tolerance = golden(name)
     rope = Rotary(layout="interleaved")
-    turned = rope.queries({}, jnp.asarray(arrays["x"]), placed(arrays["positions"]))[0]
-    np.testing.assert_allclose(turned, arrays["x_rot"], **tolerance)
+    ours, _ = turned(rope, jnp.asarray(arrays["x"]), placed(arrays["positions"]))
+    np.testing.assert_allclose(ours, arrays["x_rot"], **tolerance)
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_a_rotation_is_a_product_of_complex_numbers(layout):
     x, angles = random(2, 5, 3, 8), random(2, 5, 4, seed=1)
-    turned = as_complex(x, layout) * jnp.exp(1j * angles)[:, :, None]
+    product = as_complex(x, layout) * jnp.exp(1j * angles)[:, :, None]
     np.testing.assert_allclose(
-        from_complex(turned, layout), rotate(x, angles, layout=layout), atol=1e-6
+        from_complex(product, layout), rotate(x, angles, layout=layout), atol=1e-6
     )
     np.testing.assert_array_equal(from_complex(as_complex(x, layout), layout), x)
 
@@ -109,10 +119,10 @@ def test_logits_are_the_real_part_of_the_sum_over_pairs():
 
 def test_more_channels_than_angles_pass_through_bit_for_bit():
     x = random(1, 4, 2, 10, dtype=jnp.bfloat16)
-    turned = Rotary(rotary_fraction=0.4).queries({}, x, tokens(4))[0]
-    assert turned.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(turned[..., 4:], x[..., 4:])
-    assert not np.array_equal(turned[:, 1:, :, :4], x[:, 1:, :, :4])
+    ours, _ = turned(Rotary(rotary_fraction=0.4), x, tokens(4))
+    assert ours.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(ours[..., 4:], x[..., 4:])
+    assert not np.array_equal(ours[:, 1:, :, :4], x[:, 1:, :, :4])
 
 
 @pytest.mark.parametrize("where", ["layer", "shared"])

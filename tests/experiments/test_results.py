@@ -288,6 +288,22 @@ def test_text_that_is_no_row_is_named_and_survives_compaction(tmp_path):
     assert results.read(tmp_path)["length"].to_pylist() == [2, 3]
 
 
+def _damage(shard, how):
+    data = bytearray(shard.read_bytes())
+    if how == "cut":
+        shard.write_bytes(data[: len(data) // 2])
+    elif how == "bit":  # inside the values, where the footer does not see it
+        chunk = pq.ParquetFile(shard).metadata.row_group(0)
+        names = [chunk.column(i).path_in_schema for i in range(chunk.num_columns)]
+        column = chunk.column(names.index("run_id"))
+        data[column.dictionary_page_offset + column.total_compressed_size - 3] ^= 1
+        shard.write_bytes(data)
+    elif how == "empty":
+        shard.write_bytes(b"")
+    else:
+        pq.write_table(pa.table({"kind": ["evaluation"]}), shard)
+
+
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "foreign"])
 def test_a_damaged_shard_is_named_and_the_rest_is_read(tmp_path, damage):
     _run(tmp_path, "a", (1, 1, 1))
@@ -295,36 +311,98 @@ def test_a_damaged_shard_is_named_and_the_rest_is_read(tmp_path, damage):
     _run(tmp_path, "b", (2, 2, 2))
     results.compact(tmp_path)
     _run(tmp_path, "c", (3, 3, 3))
-    data = bytearray(bad.read_bytes())
-    if damage == "cut":
-        bad.write_bytes(data[: len(data) // 2])
-    elif damage == "bit":  # inside the values, where the footer does not see it
-        chunk = pq.ParquetFile(bad).metadata.row_group(0)
-        names = [chunk.column(i).path_in_schema for i in range(chunk.num_columns)]
-        column = chunk.column(names.index("run_id"))
-        data[column.dictionary_page_offset + column.total_compressed_size - 3] ^= 1
-        bad.write_bytes(data)
-    elif damage == "empty":
-        bad.write_bytes(b"")
-    else:
-        pq.write_table(pa.table({"kind": ["evaluation"]}), bad)
+    _damage(bad, damage)
     with pytest.warns(results.ResultsWarning, match=f"{bad.name} cannot be read"):
         table = results.read(tmp_path)
     assert table["run_id"].to_pylist() == ["b"] * 3 + ["c"] * 3
 
 
-def test_a_source_beside_a_damaged_shard_is_read_and_compacted_again(tmp_path):
+@pytest.mark.parametrize("damage", ["cut", "bit"])
+def test_a_source_beside_a_damaged_shard_is_read_and_compacted_again(tmp_path, damage):
     path = _run(tmp_path)
     lines = path.read_bytes()
     before = _everything(tmp_path)
     (shard,) = results.compact(tmp_path)
     path.write_bytes(lines)  # compaction died before deleting it
-    shard.write_bytes(shard.read_bytes()[:-9])
+    _damage(shard, damage)
     with pytest.warns(results.ResultsWarning, match="cannot be read"):
         assert _everything(tmp_path) == before
-    assert results.compact(tmp_path) == [shard]
+    if damage == "bit":  # the footer alone promises the rows
+        with pytest.warns(results.ResultsWarning, match="cannot be read"):
+            assert results.compact(tmp_path) == [shard]
+    else:
+        assert results.compact(tmp_path) == [shard]
     assert not path.exists()
     assert _everything(tmp_path) == before
+
+
+def test_a_row_written_while_its_file_is_compacted_is_kept(tmp_path, monkeypatch):
+    """As on a file system whose locks do nothing."""
+    path = _run(tmp_path)
+    write = results_shards._write_shard
+
+    def write_after_a_row_came(*arguments):
+        row = {"kind": "training", "run_id": "a", "step": 11, "time": "2100"}
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        return write(*arguments)
+
+    monkeypatch.setattr(results_shards, "_write_shard", write_after_a_row_came)
+    results.compact(tmp_path)
+    monkeypatch.undo()
+    for _ in range(2):
+        steps = results.read(tmp_path, "training", latest=False)["step"].to_pylist()
+        assert steps == [5, 10, 11]
+        results.compact(tmp_path)
+    assert not path.exists()
+
+
+def test_a_compaction_while_a_reader_reads_hides_nothing(tmp_path, monkeypatch):
+    _run(tmp_path)
+    expected = _everything(tmp_path)
+    read_source = results_shards._read_source
+
+    def read_after_compaction(source):
+        monkeypatch.undo()
+        results.compact(tmp_path)
+        return read_source(source)
+
+    monkeypatch.setattr(results_shards, "_read_source", read_after_compaction)
+    assert _everything(tmp_path) == expected
+    assert not list((tmp_path / "results").glob("*.jsonl"))
+
+
+def test_a_shard_that_does_not_read_back_replaces_nothing(tmp_path, monkeypatch):
+    path = _run(tmp_path)
+    expected = _everything(tmp_path)
+    write = pq.write_table
+
+    def write_half(table, file, **options):
+        write(table.slice(0, 2), file, **options)
+
+    monkeypatch.setattr(pq, "write_table", write_half)
+    with pytest.raises(OSError, match="does not read back"):
+        results.compact(tmp_path)
+    monkeypatch.undo()
+    assert path.exists()
+    assert _everything(tmp_path) == expected
+    results.compact(tmp_path)
+    assert [p.suffix for p in (tmp_path / "results").iterdir()] == [".parquet"]
+
+
+def test_a_file_taken_away_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    lock = results_shards.fcntl.flock
+
+    def lock_too_late(file, operation):
+        monkeypatch.undo()
+        (path,) = (tmp_path / "results").iterdir()
+        path.unlink()
+        lock(file, operation)
+
+    monkeypatch.setattr(results_shards.fcntl, "flock", lock_too_late)
+    with results.ResultsWriter(tmp_path, "a") as writer:
+        writer.write("training", step=1)
+    assert results.read(tmp_path, "training")["step"].to_pylist() == [1]
 
 
 def test_sources_are_compacted_in_batches(tmp_path, monkeypatch):

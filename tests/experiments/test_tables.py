@@ -274,6 +274,7 @@ def test_runs_that_differ_in_seed_and_learning_rate_alone_agree():
         ({"position_draws": 3}, "runs differ in position draws: unset (a); 3 (b)"),
         ({"train_max_length": 3}, "longest training length: 2 (a); 3 (b)"),
         ({"lengths": (1, 2)}, "no evaluation beyond the training lengths: b"),
+        ({"lengths": range(1, 6)}, "b is evaluated to length 5 of 6"),
         ({"seed": 0}, "seed 0 has 2 runs: a, b"),
     ],
 )

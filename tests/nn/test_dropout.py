@@ -1,4 +1,4 @@
-"""Dropout: the promised rate, independence of keys and elements, and no shape effects."""
+"""Dropout: the promised rate, independent keys and elements, and no shape effects."""
 
 import jax
 import jax.numpy as jnp

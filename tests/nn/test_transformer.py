@@ -1,4 +1,4 @@
-"""The model: an oracle in numpy, loops against layers spelled out, and who sees whom."""
+"""The model: an oracle in numpy, loops against spelled-out layers, who sees whom."""
 
 import dataclasses
 
@@ -78,7 +78,7 @@ def test_model_equals_the_paper_written_out_in_numpy(rng, pre_norm, scan_layers)
     spec = make(settings=settings, scan_layers=scan_layers)
     params = random_params(spec, rng)
     tokens = jax.random.randint(rng, (2, 6), 0, 5)
-    out = spec.bind(params)(tokens, Placement())
+    out = jax.jit(lambda params: spec.bind(params)(tokens, Placement()))(params)
     np.testing.assert_allclose(
         out, numpy_model(params, np.asarray(tokens), pre_norm), rtol=2e-4, atol=2e-4
     )

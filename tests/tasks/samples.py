@@ -13,6 +13,8 @@ from ropejax.tasks import TASKS
 SHORT = [1, 2, 3, 4, 17, 24, 39, 40]
 LENGTHS = np.array(SHORT + [1] * 100 + [2, 3, 40, 500] * 600)
 LONGEST = 500
+# Compiling costs most of these tests' time; shapes that run once need no optimization.
+UNOPTIMIZED = {"xla_backend_optimization_level": 0}
 
 
 @functools.cache
@@ -23,7 +25,9 @@ def sampler(name, max_length):
     def sample(rng, lengths, first_row=0):
         return task.sample(rng, lengths, max_length=max_length, first_row=first_row)
 
-    return jax.jit(sample)
+    return jax.jit(
+        sample, compiler_options={} if max_length == LONGEST else UNOPTIMIZED
+    )
 
 
 def draw(name, max_length, seed, lengths, first_row=0):

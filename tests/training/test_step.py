@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from ropejax.positions import Consecutive
-from ropejax.tasks import TASKS
 from ropejax.training import Fixed, Uniform, init_state, train
 from ropejax.training.losses import batch_sums
 from ropejax.training.step import (
@@ -39,7 +38,7 @@ def assert_trees_equal(one, two):
     )
 
 
-@pytest.mark.parametrize("task", ["even_pairs", "reverse_string", "binary_addition"])
+@pytest.mark.parametrize("task", ["even_pairs", "binary_addition"])
 def test_loss_accuracy_and_gradients_do_not_depend_on_the_bucket(task):
     """Plain gradient descent, so that parameters differ by gradients; dropout is on."""
     recipe = tiny_recipe(task, optimizer=optax.sgd(1.0))
@@ -133,7 +132,7 @@ def test_training_learns_a_task_that_it_can():
 
 
 def test_step_vmapped_over_seeds_equals_each_seed_alone():
-    recipe = tiny_recipe()
+    recipe = tiny_recipe(buckets=(6,))
     make = lambda seed: init_state(recipe, seed, length_seed=7)
     seeds = jnp.arange(3)
     axes = make(0)._replace(step=0, params=0, opt_state=0, rng=0, length_rng=None)
@@ -143,8 +142,9 @@ def test_step_vmapped_over_seeds_equals_each_seed_alone():
     stepped, metrics = jax.jit(
         jax.vmap(partial(train_step, recipe), in_axes=(axes,), out_axes=(0, 0))
     )(shared)
+    one_step = jax.jit(partial(train_step, recipe))
     for member in range(3):
-        alone, alone_metrics = jax.jit(partial(train_step, recipe))(make(member))
+        alone, alone_metrics = one_step(make(member))
         pick = lambda tree, member=member: jax.tree.map(lambda x: x[member], tree)
         assert_trees_close(pick(stepped).params, alone.params, rtol=1e-4, atol=1e-5)
         assert_trees_close(pick(metrics), alone_metrics, rtol=1e-4, atol=1e-5)
@@ -174,8 +174,8 @@ def test_step_counts_out_of_range_are_refused():
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("task", TASKS)
-def test_every_task_trains_a_step_with_finite_numbers(task):
+@pytest.mark.parametrize("task", ["modular_arithmetic_brackets", "bucket_sort"])
+def test_a_step_of_grammar_and_sorting_tasks_has_finite_numbers(task):
     recipe = tiny_recipe(task, buckets=(6,), curriculum=Fixed(6))
     _, metrics = jax.jit(partial(train_step, recipe))(init_state(recipe, 0))
     assert np.isfinite(metrics.loss)

@@ -1,0 +1,173 @@
+"""Scores a trained run at any lengths, also with other positions than in training.
+
+    python -m experiments.evaluate --workdir=runs/reverse --lengths=1:500
+    python -m experiments.evaluate --workdir=runs/reverse --positions=evenly_spaced
+    python -m experiments.evaluate --workdir=runs/reverse --lengths=50:500:50 \\
+        --positions="randomized(max_position=1024)" \\
+        --encoding_options="distance=Rectified(512)"
+
+Scores are appended to the run's results, each beside that of the best predictor that
+does not see the input.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import jax
+from rich.console import Console
+
+from experiments import command, labels, lengths, options, results, scoring, tables
+from experiments.build import (
+    PARTS,
+    Evaluation,
+    check_evaluation,
+    make_positions,
+)
+from experiments.run import Run, open_run
+from ropejax.evaluation import LengthScore
+from ropejax.nn import TransformerSpec
+
+SHOWN_AT_MOST = 12
+"""Up to so many lengths, the summary shows just those that were asked for."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line, and returns the exit code."""
+    parser = command.parser(__doc__)
+    parser.add_argument("--workdir", metavar="DIR", help="folder of a trained run")
+    parser.add_argument(
+        "--lengths",
+        metavar="LENGTHS",
+        help="both ends included: 1:500, or 1,2,50:100:10 (default: the run's)",
+    )
+    parser.add_argument(
+        "--positions",
+        metavar="NAME[(SETTINGS)]",
+        help="where tokens are said to be (default: as the run's config says)",
+    )
+    parser.add_argument(
+        "--encoding_options",
+        metavar="SETTINGS",
+        default="",
+        help="settings of the encoding to change, with the same parameters",
+    )
+    for name, what in {
+        "samples": "sequences a length",
+        "draws": "draws of positions a length; they divide the samples",
+        "seed": "of examples and positions",
+    }.items():
+        parser.add_argument(
+            f"--{name}", type=int, metavar="N", help=f"{what} (default: the run's)"
+        )
+    given, rest = command.parse(parser, argv)
+    if rest:
+        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
+    if given.workdir is None:
+        raise command.UsageError("--workdir is missing; --help shows examples.")
+    command.prepare_jax(given.compile_cache)
+    evaluate_run(
+        given.workdir,
+        lengths_text=given.lengths,
+        positions=given.positions,
+        encoding_options=given.encoding_options,
+        changes={
+            name: getattr(given, name)
+            for name in ("samples", "draws", "seed")
+            if getattr(given, name) is not None
+        },
+    )
+    return 0
+
+
+def evaluate_run(
+    folder: str | pathlib.Path,
+    *,
+    lengths_text: str | None = None,
+    positions: str | None = None,
+    encoding_options: str = "",
+    changes: Mapping[str, int] | None = None,
+    console: Console | None = None,
+) -> dict[int, LengthScore]:
+    """Scores a run's newest state, appends rows to its results, and prints a summary.
+
+    Args:
+        folder: the run's workdir.
+        lengths_text: such as "1:500"; the run's own if None.
+        positions: a scheme, such as "evenly_spaced" or "randomized(max_position=512)";
+            that of the run's config if None.
+        encoding_options: settings of the encoding to change.
+        changes: `samples`, `draws` and `seed` that differ from the run's config.
+        console: where progress and summary are shown; the terminal if None.
+
+    Returns:
+        Scores by length.
+
+    Raises:
+        ValueError: if there is no run, or what is asked cannot be.
+    """
+    console = console or Console()
+    run, state = open_run(folder)
+    recipe = run.experiment.recipe
+    evaluation, where = changed_evaluation(run, lengths_text, positions, changes or {})
+    model, encoding = changed_model(run, encoding_options)
+    check_evaluation(evaluation, model, recipe.task)
+    asked = scoring.Scoring(
+        model,
+        recipe.task,
+        evaluation,
+        run.score_labels(int(state.step), positions=where, encoding=encoding),
+    )
+    with run.writer() as writer:
+        scores = scoring.score(asked, state.params, run.folder, writer, console)
+    shown = evaluation.lengths if len(evaluation.lengths) <= SHOWN_AT_MOST else None
+    tables.print_summary(results.read(run.folder), lengths=shown, console=console)
+    return scores
+
+
+def changed_evaluation(
+    run: Run, lengths_text: str | None, positions: str | None, changes: Mapping[str, int]
+) -> tuple[Evaluation, str | None]:
+    """Returns the run's evaluation with some settings changed, and its scheme's label."""
+    evaluation = run.experiment.evaluation
+    if lengths_text is not None:
+        changes = {**changes, "lengths": lengths.parse(lengths_text)}
+    label = run.test_positions
+    if positions is not None:
+        name, text = options.split(positions, "--positions")
+        scheme = make_positions(run.config, name, text, ("--positions",) * 2)
+        changes = {**changes, "positions": scheme}
+        label = labels.with_options(name, text)
+    return dataclasses.replace(evaluation, **changes), label
+
+
+def changed_model(run: Run, text: str) -> tuple[TransformerSpec, str | None]:
+    """Returns the run's model with settings of its encoding changed, and their label.
+
+    Raises:
+        ValueError: if the model would need other parameters than those trained.
+    """
+    model = run.experiment.recipe.model
+    given = options.parse(text, "--encoding_options", PARTS)
+    if not given:
+        return model, None
+    pattern = tuple(
+        kind._replace(
+            encoding=options.change(kind.encoding, given, "--encoding_options")
+        )
+        for kind in model.pattern
+    )
+    changed = dataclasses.replace(model, pattern=pattern)
+    shapes = [jax.eval_shape(spec.init, jax.random.key(0)) for spec in (model, changed)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"--encoding_options={text!r} needs other parameters than were trained; "
+            "train a run with encoding.options set so instead."
+        )
+    own = run.config["encoding"]
+    together = ", ".join(filter(None, [own["options"], text]))
+    return changed, labels.with_options(own["name"], together)
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,340 @@
+"""Configs become the objects that they name, and what cannot be is refused at once.
+
+Faults B12 (odd head width), B15 (positions past a table), B23 (settings that are lost).
+"""
+
+import dataclasses
+
+import jax
+import pytest
+from ml_collections import ConfigDict
+
+from configs import base, che
+from experiments import build as build_module
+from experiments import lengths, options
+from experiments.build import PUBLISHED, build, make_positions
+from ropejax.encodings import ENCODINGS, ALiBi, Rotary
+from ropejax.encodings.distance_maps import Rectified
+from ropejax.encodings.interpolation import NTKAware
+from ropejax.masks import Causal
+from ropejax.positions import POSITIONS, Consecutive, EvenlySpaced, Randomized
+from ropejax.tasks import TASKS
+from ropejax.training import Uniform
+from ropejax.training.curriculum import Increasing
+
+
+def config_with(**changes) -> ConfigDict:
+    """The base config, quick to check, with fields changed: `model__num_layers=2`."""
+    config = base.get_config()
+    config.eval.lengths = "1:50"
+    for name, value in changes.items():
+        group, _, field = name.partition("__")
+        config[group][field] = value
+    return config
+
+
+# What a config means
+
+
+def test_the_base_config_is_the_published_model():
+    """Ruoss et al. 2023, and google-deepmind/randomized_positional_encodings@e8c6474."""
+    experiment = build(base.get_config())
+    recipe, evaluation = experiment.recipe, experiment.evaluation
+    assert recipe.model.dims == (8, 8, 8, 64, 5, False)
+    assert recipe.model.settings.mlp_dim == 4 * 64
+    assert recipe.model.settings.activation is jax.nn.relu
+    assert not recipe.model.settings.pre_norm
+    assert recipe.model.settings.dropout == 0.1
+    assert recipe.batch_size == 128
+    assert recipe.curriculum == Uniform(max_length=40)
+    assert recipe.buckets[-1] == 40
+    assert evaluation.lengths == tuple(range(1, 501))
+    assert evaluation.samples == 512
+    assert evaluation.positions == recipe.positions == Consecutive()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_builds_with_lengths_to_500(task):
+    experiment = build(che.get_config(f"task={task}"))
+    assert type(experiment.recipe.task) is TASKS[task]
+    assert experiment.evaluation.lengths[-1] == 500
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_encoding_builds_with_randomized_positions_as_published(encoding):
+    config = che.get_config(f"encoding={encoding}")
+    config.model.causal = getattr(ENCODINGS[encoding], "causal_only", False) is True
+    config.eval.lengths = "50"
+    recipe = build(config).recipe
+    assert type(recipe.model.pattern[0].encoding) is ENCODINGS[encoding]
+    # The table in the docstring of `Randomized`.
+    per_layer = encoding in ("rope", "transformer_xl", "alibi")
+    assert recipe.positions.per_layer == per_layer
+    assert recipe.positions.distances == (encoding in ("transformer_xl", "alibi"))
+    assert recipe.positions.max_position == 2048
+    assert not recipe.positions.per_sequence
+
+
+def test_published_draws_are_of_known_encodings():
+    assert PUBLISHED.keys() <= ENCODINGS.keys()
+
+
+def test_options_override_what_was_published():
+    config = config_with(encoding__name="alibi", positions__name="randomized")
+    config.positions.options = "distances=False, max_position=1e3"
+    assert make_positions(config) == Randomized(
+        max_position=1000, per_layer=True, distances=False
+    )
+    config.positions.as_published = False
+    assert make_positions(config) == Randomized(max_position=1000)
+
+
+def test_published_alibi_breaks_ties():
+    assert build(che.get_config("encoding=alibi")).recipe.model.pattern[0].encoding == (
+        ALiBi(tie_break=True)
+    )
+
+
+def test_options_reach_task_encoding_curriculum_and_test_positions():
+    experiment = build(
+        config_with(
+            task__name="modular_arithmetic",
+            task__options="modulus=7",
+            encoding__options="max_wavelength=5e5, layout=interleaved, "
+            "frequencies=NTKAware(8)",
+            train__curriculum="increasing",
+            train__curriculum_options="every=20, sample_all=False",
+            eval__positions="evenly_spaced",
+            eval__options="max_position=512",
+        )
+    )
+    recipe = experiment.recipe
+    assert recipe.task.modulus == 7
+    assert recipe.model.num_outputs == 7
+    assert recipe.model.pattern[0].encoding == Rotary(
+        max_wavelength=5e5, layout="interleaved", frequencies=NTKAware(8)
+    )
+    assert recipe.curriculum == Increasing(max_length=40, every=20, sample_all=False)
+    assert experiment.evaluation.positions == EvenlySpaced(max_position=512)
+    assert recipe.positions == Consecutive()
+
+
+def test_a_causal_model_gets_a_causal_mask():
+    model = build(config_with(model__causal=True)).recipe.model
+    assert model.dims.causal
+    assert model.pattern[0].mask == Causal()
+    assert build(config_with()).recipe.model.pattern[0].mask is None
+
+
+def test_plain_dicts_do_as_well_as_config_dicts():
+    config = config_with(model__num_kv_heads=2)
+    recipes = [build(c).recipe for c in (config, config.to_dict())]
+    # Optimizers are functions, made anew each time.
+    one, other = (dataclasses.replace(r, optimizer=None) for r in recipes)
+    assert one == other
+    assert one.model.dims.num_kv_heads == 2
+
+
+def test_every_field_of_the_config_is_used():
+    """An option that nothing reads would do nothing (fault B23)."""
+    read = set()
+
+    class Watched(ConfigDict):
+        def __getattr__(self, name):
+            read.add(name)
+            return super().__getattr__(name)
+
+        def __getitem__(self, name):
+            read.add(name)
+            return super().__getitem__(name)
+
+    config = config_with(eval__positions="shifted")
+    build_module.build(Watched(config.to_dict()))
+    in_run = {"study", "log_every", "save_every", "keep", "steps_per_dispatch"}
+    fields = {name for group in config.to_dict().values() if isinstance(group, dict)
+              for name in group}
+    assert fields - in_run <= read
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task__name": "reverse_strings"}, "task.name='reverse_strings' .*'reverse_str"),
+        ({"encoding__name": "rop"}, "encoding.name='rop' is unknown. Did you mean 'rope'"),
+        ({"positions__name": "random"}, "positions.name='random' .*'randomized'"),
+        ({"train__curriculum": "unifrom"}, "train.curriculum='unifrom' .*'uniform'"),
+        ({"model__activation": "geluu"}, "model.activation='geluu' .*'gelu'"),
+        ({"model__dtype": "float16"}, "model.dtype='float16' .*'bfloat16'"),
+        ({"eval__positions": "evenly"}, "eval.positions='evenly' .*'evenly_spaced'"),
+        (
+            {"encoding__options": "max_wavelenght=5"},
+            "encoding.options: Rotary has no setting 'max_wavelenght'. Did you mean "
+            "'max_wavelength'",
+        ),
+        ({"encoding__options": "layout=halff"}, "layout must be one of .* 'half'"),
+        ({"encoding__options": "distance=Rectifid(4)"}, "'Rectifid' .*'Rectified'"),
+        ({"encoding__options": "distance=5"}, "distance must be an object such as"),
+        ({"encoding__options": "layout"}, "cannot read 'layout'"),
+        ({"encoding__options": "layout=half)("}, "cannot read"),
+        ({"encoding__options": "layout=open('x')"}, "class='open' is unknown"),
+        ({"encoding__options": "layout=a.b"}, "cannot read 'a.b'"),
+        ({"encoding__options": "max_wavelength=wide"}, "max_wavelength must be a number"),
+        ({"task__options": "modulus=3"}, "ReverseString has no setting 'modulus'"),
+        ({"eval__options": "max_position=9"}, "name it in eval.positions"),
+        (
+            {"positions__name": "randomized", "positions__options": "max_position=2.5"},
+            "max_position must be an integer, got 2.5",
+        ),
+        (
+            {"positions__name": "randomized", "positions__options": "sort=1"},
+            "sort must be True or False, got 1",
+        ),
+        ({"train__curriculum_options": "min_length=50"}, "min_length must lie in"),
+        ({"eval__lengths": "5:1"}, "cannot read '5:1' in lengths"),
+        ({"eval__lengths": ""}, "cannot read '' in lengths"),
+        ({"eval__samples": 100}, "eval.draws=8 must divide eval.samples=100"),
+        ({"train__steps": 0}, "train.steps must be at least 1, got 0"),
+        ({"train__log_every": 0}, "train.log_every must be at least 1, got 0"),
+        ({"train__batch_size": -1}, "train.batch_size must be at least 1, got -1"),
+        ({"optim__learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
+        ({"optim__warmup_steps": 10**6}, "warmup_steps must be below"),
+        ({"optim__max_grad_norm": -1.0}, "max_grad_norm must be positive"),
+        ({"model__dropout": 1.0}, r"dropout rate must be in \[0, 1\), got 1.0"),
+        # Sizes that do not fit (fault B12: width 40 and 8 heads are 5 channels a head).
+        ({"model__embed_dim": 40}, "head_dim=5 times .* is 5; make it even"),
+        ({"model__num_heads": 6}, "model.num_heads=6 must divide model.embed_dim=64"),
+        ({"model__num_heads": 0}, "model.num_heads=0 must divide"),
+        ({"model__num_kv_heads": 3}, "num_heads=8 must be a multiple of num_kv_heads=3"),
+        # Positions that are not there (fault B15).
+        (
+            {"encoding__name": "learned", "encoding__options": "max_position=64"},
+            "test inputs of 50 symbols are 100 tokens, at consecutive positions up to "
+            "99, but Learned has positions below 64 only",
+        ),
+        (
+            {"encoding__name": "learned", "encoding__options": "max_position=60"},
+            "training inputs of 40 symbols are 80 tokens, .* below 60 only",
+        ),
+        (
+            {"encoding__name": "learned", "positions__name": "equal_mean"},
+            "at equal-mean random positions without bound",
+        ),
+        (
+            {
+                "encoding__name": "learned",
+                "positions__name": "randomized",
+                "positions__options": "max_position=4096",
+            },
+            "positions up to 4095, but Learned has positions below 2048 only",
+        ),
+        (
+            {"encoding__name": "learned", "positions__name": "random_floats"},
+            "a table of positions needs integers",
+        ),
+        (
+            {"positions__name": "randomized", "positions__options": "max_position=79"},
+            "training inputs of 40 symbols are 80 tokens: .* max_position=79",
+        ),
+        (
+            {"positions__name": "randomized", "positions__options": "max_position=99"},
+            "test inputs of 50 symbols are 100 tokens: .* max_position=99",
+        ),
+        # Parts that do not go together.
+        (
+            {"positions__name": "randomized", "positions__options": "distances=True"},
+            "RoPE is no function of distances; give positions instead",
+        ),
+        (
+            {"encoding__options": "distance=Rectified(8)"},
+            "for keys up to the query only; set model.causal=True",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(changes, message, monkeypatch):
+    def compiled(*_, **__):
+        raise AssertionError("something was compiled")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiled)
+    with pytest.raises(ValueError, match=message):
+        build(config_with(**changes))
+
+
+def test_an_unknown_field_set_in_code_is_refused():
+    config = base.get_config()
+    config.lock()
+    with pytest.raises((AttributeError, KeyError), match="learning_rat"):
+        config.optim.learning_rat = 1.0
+    with pytest.raises(KeyError, match="learning_rate"):
+        config.train.update({"learning_rate": 1.0})  # a known one in the wrong section
+
+
+# Text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1:5", (1, 2, 3, 4, 5)),
+        ("7", (7,)),
+        ("1,2, 10:12", (1, 2, 10, 11, 12)),
+        ("10:30:10,20,5", (5, 10, 20, 30)),
+        ("10:25:10", (10, 20)),
+    ],
+)
+def test_lengths_include_both_ends(text, wanted):
+    assert lengths.parse(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["0:5", "a", "1:2:3:4", "1;2", "1:5:0", "5:", "-3"])
+def test_unreadable_lengths_are_refused(text):
+    with pytest.raises(ValueError, match="cannot read"):
+        lengths.parse(text)
+
+
+def test_options_are_read_as_the_arguments_of_a_call():
+    classes = {"Rectified": Rectified}
+    text = "a=1, b=-2.5e3, c=name, d=(1, x), e=True, f=Rectified(window=8), g='t, =', h=None"
+    assert options.parse(text, "here", classes) == {
+        "a": 1,
+        "b": -2500.0,
+        "c": "name",
+        "d": (1, "x"),
+        "e": True,
+        "f": Rectified(8),
+        "g": "t, =",
+        "h": None,
+    }
+    assert options.parse("  ", "here") == {}
+
+
+@pytest.mark.parametrize("text", ["a=1, a=2", "**b", "a=1; b=2", "a=f(", "1"])
+def test_unreadable_options_are_refused(text):
+    with pytest.raises(ValueError, match="here: cannot read"):
+        options.parse(text, "here")
+
+
+def test_settings_change_without_touching_the_others():
+    rope = Rotary(max_wavelength=500.0, layout="interleaved")
+    changed = options.change(rope, {"distance": Rectified(8)}, "here")
+    assert changed == dataclasses.replace(rope, distance=Rectified(8))
+    with pytest.raises(ValueError, match="'distanse'.*'distance'"):
+        options.change(rope, {"distanse": Rectified(8)}, "here")
+
+
+def test_name_and_settings_are_split():
+    assert options.split("randomized(max_position=5, sort=False)", "x") == (
+        "randomized",
+        "max_position=5, sort=False",
+    )
+    assert options.split("consecutive", "x") == ("consecutive", "")
+    with pytest.raises(ValueError, match="cannot read 'a b'"):
+        options.split("a b", "x")
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_every_scheme_can_be_named(name):
+    config = config_with(positions__as_published=False)
+    assert make_positions(config, name) == POSITIONS[name]()
