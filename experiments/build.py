@@ -128,17 +128,18 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
         {"max_length": train.max_length} | given,
         "train.curriculum_options",
     )
+    positions = make_positions(config)
+    check_places(model, task, positions, train.max_length, "training")
     recipe = Recipe(
         model=model,
         task=task,
-        positions=make_positions(config),
+        positions=positions,
         optimizer=make_optimizer(config),
         curriculum=curriculum,
         buckets=even_buckets(train.max_length, train.buckets),
         batch_size=train.batch_size,
         length_per_row=train.length_per_row,
     )
-    check_places(model, task, recipe.positions, train.max_length, "training")
     evaluation = make_evaluation(config, recipe)
     return Experiment(recipe, evaluation, steps=train.steps, seed=train.seed)
 

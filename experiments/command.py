@@ -76,12 +76,12 @@ def config_help() -> str:
     from configs import base
 
     lines = ["fields of a config (--config.group.field=value), and their defaults:"]
-    aliases = {"evaluation": "eval"}
+    prefixes = {"config": "", "evaluation": "eval."}
     for line in inspect.getsource(base.get_config).splitlines():
         if match := re.match(r"\s+(\w+)\.(\w+) = (.*?)  # (.*)", line):
             group, field, value, comment = match.groups()
             value = "not given" if value.startswith("placeholder") else value
-            name = f"{aliases.get(group, group)}.{field}"
+            name = prefixes.get(group, f"{group}.") + field
             lines.append(f"  {name:<26} {value:<18} {comment}")
     return "\n".join(lines) + "\n"
 
@@ -142,6 +142,9 @@ def run(main: Callable[[], int]) -> NoReturn:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # as of `... --list | head`
+        sys.stdout = None
+        sys.exit(0)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from there.", file=sys.stderr)
         sys.exit(130)

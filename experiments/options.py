@@ -30,7 +30,7 @@ def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, An
         call = ast.parse(f"settings({text})", mode="eval").body
     except SyntaxError:
         raise _unreadable(text, where) from None
-    if not isinstance(call, ast.Call) or call.args:
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
         raise _unreadable(text, where)
     names = [keyword.arg for keyword in call.keywords]
     if None in names or len(set(names)) < len(names):

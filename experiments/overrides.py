@@ -4,6 +4,7 @@ The work is done by `ml_collections.config_flags`. Around it, names are checked 
 the file first, so that a slip is answered with the nearest names and not a traceback.
 """
 
+import importlib.util
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
@@ -41,33 +42,42 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
     Raises:
         ValueError: if the file, a field or a value is not as it should be.
     """
-    file = config_file.split(":")[0]
-    if not pathlib.Path(file).is_file():
-        raise ValueError(f"--config: there is no file {file!r}{_other_files(file)}")
-    if not pathlib.Path(file).read_text().count("def get_config("):
-        raise ValueError(f"--config: {file} defines no get_config.")
-    config = _parse(config_file, [])
+    config = _get_config(*_split(config_file))
     for path in _paths(overrides):
         _check_field(config, path)
-    return _parse(config_file, overrides)
-
-
-def _parse(config_file: str, overrides: Sequence[str]) -> ConfigDict:
-    argv = ["experiments", f"--config={config_file}", *overrides]
+    argv = ["experiments", *overrides]
     values = flags.FlagValues()
-    holder = config_flags.DEFINE_config_file(
-        "config", lock_config=True, flag_values=values, sys_argv=argv
-    )
     try:
+        holder = config_flags.DEFINE_config_dict(
+            "config", config, lock_config=True, flag_values=values, sys_argv=argv
+        )
         left = values(argv)
-    except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
-        message = str(error).removeprefix("flag --").strip()
-        raise ValueError(f"--{message}" if message != str(error) else message) from None
+    except (flags.Error, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(str(error).replace("flag --", "--", 1)) from None
     if left[1:]:
         raise ValueError(
             f"{left[1]!r} is no argument; fields are given as --config.group.field=value."
         )
     return holder.value
+
+
+def _split(config_file: str) -> tuple[pathlib.Path, str]:
+    """Returns the path of a config's file, which exists, and its argument."""
+    name, _, argument = config_file.partition(":")
+    file = pathlib.Path(name)
+    if file.suffix != ".py" or not file.is_file():
+        known = [str(path) for path in sorted(file.parent.glob("*.py"))]
+        raise ValueError(f"--config: there is no file {name!r}.{nearest(name, known)}")
+    return file, argument
+
+
+def _get_config(file: pathlib.Path, argument: str) -> ConfigDict:
+    spec = importlib.util.spec_from_file_location(f"config_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "get_config"):
+        raise ValueError(f"--config: {file} defines no get_config.")
+    return module.get_config(argument)
 
 
 def _paths(overrides: Sequence[str]) -> Iterator[str]:
@@ -105,9 +115,3 @@ def all_fields(config: ConfigDict, prefix: str = "") -> Iterator[str]:
             yield from all_fields(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
-
-
-def _other_files(file: str) -> str:
-    folder = pathlib.Path(file).parent
-    known = [str(path) for path in sorted(folder.glob("*.py"))]
-    return f".{nearest(file, known)}" if known else "."

@@ -15,12 +15,13 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ropejax import masks
 from ropejax.attention import attend
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.tokens import Tokens, tokens
-from ropejax.typing import Array, Float, Rng
+from ropejax.typing import Array, Float
 
 DIMS = Dims(
     num_heads=4, num_kv_heads=2, head_dim=8, embed_dim=16, num_layers=2, causal=True
@@ -30,13 +31,15 @@ DIMS = Dims(
 Inputs = dict[str, Any]
 """What `example` makes: arrays by name, parameters among them."""
 
+CAUSAL = masks.Causal()
+
 _LENGTH = 8
 _SHORT = 5
 
 
 def example(
     encoding: Encoding,
-    rng: Rng,
+    seed: int = 0,
     *,
     dims: Dims = DIMS,
     length: int = _LENGTH,
@@ -49,7 +52,7 @@ def example(
 
     Args:
         encoding: the encoding.
-        rng: PRNG key.
+        seed: of all that is random.
         dims: sizes of the model.
         length: number of tokens, L.
         batch: number of rows, B.
@@ -58,21 +61,27 @@ def example(
         "x" `[B, L, D]`, the layer's input; "q", "k", "v" `[B, L, N or K, H]`, added to
         projections of x by "wq", "wk", "wv"; and "shared" and "layer", the parameters.
     """
-    names = ("x", "q", "k", "v", "wq", "wk", "wv", "shared", "layer")
-    rngs = dict(zip(names, jax.random.split(rng, len(names)), strict=True))
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+    inputs = {"x": normal(batch, length, dims.embed_dim)}
     heads = {"q": dims.num_heads, "k": dims.num_kv_heads, "v": dims.num_kv_heads}
-    inputs = {"x": jax.random.normal(rngs["x"], (batch, length, dims.embed_dim))}
     for name, count in heads.items():
-        shape = (count, dims.head_dim)
-        inputs[name] = jax.random.normal(rngs[name], (batch, length, *shape))
-        weights = jax.random.normal(rngs["w" + name], (dims.embed_dim, *shape))
+        inputs[name] = normal(batch, length, count, dims.head_dim)
+        weights = normal(dims.embed_dim, count, dims.head_dim)
         inputs["w" + name] = weights * dims.embed_dim**-0.5
-    for name, init in (
-        ("shared", encoding.init_shared),
-        ("layer", encoding.init_layer),
-    ):
-        inputs[name] = _moved(init(rngs[name], dims), rngs[name])
-    return inputs
+
+    def init(rng):
+        rng_shared, rng_layer = jax.random.split(rng)
+        return {
+            "shared": encoding.init_shared(rng_shared, dims),
+            "layer": encoding.init_layer(rng_layer, dims),
+        }
+
+    params = _compiled(init)(jax.random.key(seed))
+    return inputs | jax.tree.map(lambda leaf: leaf + 0.3 * normal(*leaf.shape), params)
 
 
 def run(
@@ -81,7 +90,7 @@ def run(
     where: Tokens,
     *,
     dims: Dims = DIMS,
-    mask: Any = masks.Causal(),
+    mask: Any = CAUSAL,
     past: int = 0,
     order: Array | None = None,
     **settings,
@@ -146,7 +155,7 @@ def check_encoding(
     """
     check_description(encoding)
     encoding.check(dims)
-    inputs = example(encoding, jax.random.key(0), dims=dims)
+    inputs = example(encoding, dims=dims)
     attention = functools.partial(run, encoding, dims=dims, implementation="dense")
     _Checks(encoding, inputs, attention, tolerance).all()
 
@@ -208,7 +217,7 @@ class _Checks:
     def all(self) -> None:
         batch, length = self.inputs["x"].shape[:2]
         at = jnp.broadcast_to(jnp.arange(length), (batch, length))
-        program = jax.jit(self._value_and_grads)
+        program = _compiled(self._value_and_grads)
         ones = jnp.ones_like(self.inputs["q"])
         base, grads = program(self.inputs, self._placed(at), ones)
         chex.assert_tree_all_finite((base, grads))
@@ -216,9 +225,9 @@ class _Checks:
         self._rows(program, at, ones, base)
         self._padding(program, at, ones, base)
         self._shifted(program, at, ones, base)
-        self._ways(at, base)
-        self._distances(program, at, ones, base)
-        self._half(base)
+        self._decoded(program, at, ones)
+        self._eager(base)
+        self._mapped_in_half(base)
 
     def _value_and_grads(self, inputs, where, cotangent):
         def loss(inputs):
@@ -282,47 +291,39 @@ class _Checks:
                 f"positions shifted by {far} change nothing: it is shift_invariant"
             )
 
-    def _ways(self, at, base) -> None:
-        """Checks the other ways to the same result: eager, mapped, decoding."""
-        where = tokens(at.shape[1])
-        eager = self.attention(self.inputs, where)
-        self._same(eager, base, "positions in order differ from positions given")
-        order = jnp.roll(jnp.arange(at.shape[1])[::-1], 3)
-        decode = jax.jit(
+    def _decoded(self, program, at, ones) -> None:
+        """Checks later queries against keys of a cache, with a table of distances."""
+        apart, length = self._room(3 * _LENGTH) // _LENGTH, at.shape[1]
+        out, _ = program(self.inputs, self._placed(apart * at, index=at), ones)
+        given = {"positions": apart * at[:1]}
+        if self.encoding.by_distance:
+            given = {"distances": apart * at[:1]}
+        where = tokens(length, **given)
+        order = jnp.roll(jnp.arange(length)[::-1], 3)
+        decode = _compiled(
             lambda inputs: self.attention(inputs, where, past=_SHORT, order=order)
         )
         self._same(
             decode(self.inputs),
-            base[:, _SHORT:],
-            "decoding (later queries, features with a state, keys in another order) "
-            "differs from the whole",
-        )
-        mapped = {name: self.inputs[name][:, None] for name in ("x", "q", "k", "v")}
-        one_row = jax.vmap(
-            lambda row: self.attention(self.inputs | row, where), out_axes=0
-        )
-        out = jax.jit(one_row)(mapped)[:, 0]
-        self._same(out, base, "results under vmap differ from a batch")
-
-    def _distances(self, program, at, ones, base) -> None:
-        if not self.encoding.by_distance:
-            return
-        apart = 3
-        out, _ = program(self.inputs, self._placed(apart * at, index=at), ones)
-        where = tokens(at.shape[1], distances=apart * jnp.arange(at.shape[1])[None])
-        table = jax.jit(self.attention)(self.inputs, where)
-        self._same(
-            table, out, "a table of distances differs from positions so far apart"
+            out[:, _SHORT:],
+            f"decoding (later queries, features with a state, keys in another order, "
+            f"{next(iter(given))} {apart} apart) differs from the whole",
         )
 
-    def _half(self, base) -> None:
+    def _eager(self, base) -> None:
+        out = self.attention(self.inputs, tokens(base.shape[1]))
+        self._same(out, base, "tokens in order, not compiled, differ from positions")
+
+    def _mapped_in_half(self, base) -> None:
+        """Checks rows under vmap, in bfloat16: what goes wrong there goes wrong far."""
         names = ("x", "q", "k", "v")
-        half = {name: self.inputs[name].astype(jnp.bfloat16) for name in names}
+        half = {name: self.inputs[name].astype(jnp.bfloat16)[:, None] for name in names}
         where = tokens(base.shape[1])
-        out = jax.jit(self.attention)(self.inputs | half, where)
+        mapped = jax.vmap(lambda row: self.attention(self.inputs | row, where))
+        out = _compiled(mapped)(half)[:, 0]
         if out.dtype != jnp.bfloat16:
             self._fail(f"outputs of bfloat16 inputs are {out.dtype}")
-        self._same(out, base, "results in bfloat16 are far from float32", 0.05)
+        self._same(out, base, "bfloat16 rows under vmap are far from the batch", 0.05)
 
     def _room(self, wanted: int) -> int:
         """Returns how far positions may be shifted, at most as wanted."""
@@ -341,14 +342,11 @@ class _Checks:
         raise AssertionError(f"{self.encoding!r}: {why}.")
 
 
-def _moved(params, rng: Rng):
-    leaves, treedef = jax.tree.flatten(params)
-    rngs = jax.random.split(rng, max(len(leaves), 1))
-    leaves = [
-        leaf + 0.3 * jax.random.normal(one, leaf.shape)
-        for leaf, one in zip(leaves, rngs, strict=False)
-    ]
-    return jax.tree.unflatten(treedef, leaves)
+def _compiled(function):
+    """Returns the function compiled, with little time spent on making it fast."""
+    if jax.default_backend() != "cpu":
+        return jax.jit(function)
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _features(encoding, params, x, q, k, where: Tokens, past: int):

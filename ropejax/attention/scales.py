@@ -47,8 +47,8 @@ def adaptive_scale(
 ) -> Float[Array, "B T N"]:
     """Returns ASEntmax's factor, `delta + beta (ln(n + 1)) ** gamma`.
 
-    With `Entmax(1.5)` it is Adaptive-Scalable Entmax. The paper's adaptive beta and gamma
-    are of each token and head, `softplus(x W_b)` and `2 tanh(x W_g)`.
+    With `Entmax(1.5)` it is Adaptive-Scalable Entmax. The paper's adaptive beta and
+    gamma are of each token and head, `softplus(x W_b)` and `2 tanh(x W_g)`.
 
     Args:
         counts: visible keys of each query, n.
@@ -78,8 +78,8 @@ def cosine_scale(
         Su 2023, spaces.ac.cn/archives/9859 and 9812.
 
     Departures:
-        A query that sees one key has factor `weight ln 2` where the article leaves n = 1
-        open; its weights are the same, its gradients are not cut off.
+        A query that sees one key has factor `weight ln 2`, where the article's is zero;
+        its one weight is the same.
     """
     n = jnp.maximum(counts, 2).astype(jnp.float32)
     return weight * jnp.log(n)
@@ -91,8 +91,8 @@ def normalized(
     """Returns queries and keys of which one or both have length one.
 
     Attend with `scale=1.0`: the methods have no `1 / sqrt(H)`. Cosine attention takes
-    `row_scale=cosine_scale(counts)`, or a learned scale (Henry et al.: `query_key_scale`).
-    Rotations keep lengths, so RoPE may follow.
+    `row_scale=cosine_scale(counts)`, or a learned scale (Henry et al.:
+    `query_key_scale`). Rotations keep lengths, so RoPE may follow.
 
     Args:
         q: queries.

@@ -31,7 +31,7 @@ class Shaw(Encoding):
 
     Attributes:
         clip: offsets beyond this many tokens share a vector.
-        values: True for vectors b at the values.
+        value_vectors: True for vectors b at the values.
         per_head: True if each query head has vectors of its own.
         key_query: True to add `k_j . a[r]` too, as BERT's relative_key_query does.
         init_std: standard deviation of the vectors at the start.
@@ -44,14 +44,14 @@ class Shaw(Encoding):
         tensorflow/tensor2tensor@bafdc1b, `_relative_attention_inner`.
 
     Departures:
-        BERT's relative_key is `values=False`, and relative_key_query is
-        `values=False, key_query=True`, with its table of `2 max - 1` rows upside down
+        BERT's relative_key is `value_vectors=False`, and relative_key_query is
+        `value_vectors=False, key_query=True`, with its table of `2 max - 1` rows upside down
         (its rows go by query minus key) and `clip = max - 1`; BERT fails beyond that
         distance, here it is clipped.
     """
 
     clip: int = 16
-    values: bool = True
+    value_vectors: bool = True
     per_head: bool = False
     key_query: bool = False
     init_std: float = 0.02
@@ -67,7 +67,7 @@ class Shaw(Encoding):
         """Returns `{"keys", "values"}`, each `[2 clip + 1, H]` (or `[.., N, H]`)."""
         heads = (dims.num_heads,) if self.per_head else ()
         shape = (2 * self.clip + 1, *heads, dims.head_dim)
-        names = ("keys", "values") if self.values else ("keys",)
+        names = ("keys", "values") if self.value_vectors else ("keys",)
         rngs = jax.random.split(rng, 2)
         return {
             name: self.init_std * jax.random.normal(one, shape)
@@ -95,7 +95,7 @@ class Shaw(Encoding):
     ) -> Float[Array, "B T N H"]:
         """Returns weights against values and vectors of offsets."""
         out = weighted_sum(weights, v)
-        if not self.values:
+        if not self.value_vectors:
             return out
         rows = clipped_rows(self.clip)
         return out + relative_values(weights, params["values"], rows, query, key)

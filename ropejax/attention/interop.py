@@ -1,0 +1,150 @@
+"""Position encodings inside Flax's own attention modules, through `attention_fn`.
+
+    nnx.MultiHeadAttention(..., attention_fn=as_attention_fn(Rotary()))
+
+serves `flax.nnx` and `flax.linen` alike. Flax passes no positions to an attention
+function, so they are closed over, or taken to be consecutive.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from ropejax.attention.api import attend, dims_of
+from ropejax.attention.visibility import visible_pairs
+from ropejax.encodings.base import Encoding
+from ropejax.encodings.compose import compose
+from ropejax.tokens import Tokens, tokens
+from ropejax.typing import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenBias(Encoding):
+    """A bias array that is given as the parameter `bias`, for whole matrices only."""
+
+    title: ClassVar[str] = "given bias"
+    summary: ClassVar[str] = "a bias array passed in"
+
+    def bias(self, params, query, key, scale):
+        """Returns the array."""
+        return params["bias"].astype(jnp.float32)
+
+
+def as_attention_fn(
+    encoding: Encoding,
+    *,
+    params: Params = None,
+    where: Tokens | None = None,
+    mask=None,
+) -> Callable[..., jax.Array]:
+    """Returns an attention function for Flax's `MultiHeadAttention` modules.
+
+    Args:
+        encoding: settings of the position encoding; one whose features read hidden
+            states cannot serve, since Flax does not pass them.
+        params: what its `prepare` returned; None for an encoding without parameters of
+            its own.
+        where: where the tokens are; consecutive if None.
+        mask: a mask of `ropejax.masks` besides the one that Flax passes.
+
+    Returns:
+        A function of query, key and value, `[*B, length, heads, width]`, with every
+        keyword that either module passes. It names each of them: Linen drops those that
+        an attention function does not name, the mask among them.
+
+    Raises:
+        ValueError: when called, if queries and keys differ in number and `where` is
+            None, as in Flax's decoding: the positions are then unknown.
+
+    Departures:
+        The softmax is computed in float32 whatever `force_fp32_for_softmax` says, and
+        one dropout mask is drawn for all batch rows and heads only if asked for by
+        `broadcast_dropout`, which ropejax does not offer: it draws each its own.
+    """
+    reads_hidden = any(
+        getattr(type(encoding), hook) is not getattr(Encoding, hook)
+        for hook in ("query_features", "key_features")
+    )
+    if reads_hidden:
+        raise ValueError(
+            f"{encoding.title} computes features from hidden states, which Flax does "
+            "not pass to an attention function; use ropejax.nn.MultiHeadAttention."
+        )
+
+    def attention_fn(
+        query,
+        key,
+        value,
+        bias=None,
+        mask=None,
+        *,
+        dropout_rng=None,
+        dropout_rate=0.0,
+        broadcast_dropout=True,
+        deterministic=False,
+        dtype=None,
+        precision=None,
+        module=None,
+        force_fp32_for_softmax=False,
+        einsum_dot_general=None,
+        qk_attn_weights_einsum=None,
+        attn_weights_value_einsum=None,
+        promote_dtype=None,
+        is_causal=False,
+    ):
+        length, width = query.shape[-3], key.shape[-3]
+        if where is None and length != width:
+            raise ValueError(
+                f"{length} queries and {width} keys: Flax passes no positions, so give "
+                "them as `where`, or decode with ropejax's own attention."
+            )
+        place = tokens(length) if where is None else where
+        if dtype is not None:
+            query, key, value = (x.astype(dtype) for x in (query, key, value))
+        batch = query.shape[:-3]
+        flat = lambda x: x.reshape((-1, *x.shape[-3:]))
+        spread = lambda x: flat(
+            jnp.broadcast_to(x, (*batch, *x.shape[-3:])) if x.ndim > 3 else x
+        )
+        chosen, prepared = encoding, params
+        if prepared is None:
+            dims = dims_of(flat(query), flat(key))
+            prepared = encoding.prepare({}, {}, place, place, dims)
+        if bias is not None:
+            chosen = compose(encoding=encoding, given=GivenBias())
+            prepared = {"encoding": prepared, "given": {"bias": spread(bias)}}
+        out = attend(
+            flat(query),
+            flat(key),
+            flat(value),
+            encoding=chosen,
+            params=prepared,
+            query=place,
+            key=place,
+            mask=_joined(outer_mask, None if mask is None else spread(mask), is_causal),
+            dropout_rate=0.0 if deterministic else dropout_rate,
+            rng=dropout_rng,
+            implementation="dense",
+        )
+        return out.reshape((*batch, *out.shape[-3:]))
+
+    outer_mask = mask
+    return attention_fn
+
+
+def _joined(rule, array, is_causal: bool):
+    """One mask function of a rule, an array `[B or 1, N or 1, T, S]` and causality."""
+
+    def mask(query: Tokens, key: Tokens):
+        visible = visible_pairs(query, key, rule)
+        if array is not None:
+            visible &= array.astype(bool)
+        if is_causal:
+            order = key.index[:, None, None, :] <= query.index[:, None, :, None]
+            visible &= order
+        return visible
+
+    return mask

@@ -1,0 +1,94 @@
+"""Encodings inside Flax's attention modules, both generations of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+from ropejax.attention.interop import as_attention_fn
+from ropejax.encodings import ALiBi, Encoding, Forgetting, Rotary
+from ropejax.masks import Causal
+from ropejax.tokens import tokens
+
+pytestmark = pytest.mark.fast
+HEADS, WIDTH, LENGTH = 2, 8, 6
+
+
+def module(attention_fn=None, **settings):
+    given = {} if attention_fn is None else {"attention_fn": attention_fn}
+    return nnx.MultiHeadAttention(
+        HEADS, WIDTH, decode=False, rngs=nnx.Rngs(0), **given, **settings
+    )
+
+
+@pytest.fixture
+def x(rng):
+    return jax.random.normal(rng, (3, LENGTH, WIDTH))
+
+
+def test_no_encoding_equals_flax_with_and_without_its_masks(x):
+    mask = nnx.make_causal_mask(jnp.ones((3, LENGTH)))
+    for given in (None, mask):
+        np.testing.assert_allclose(
+            module(as_attention_fn(Encoding()))(x, mask=given),
+            module()(x, mask=given),
+            atol=1e-5,
+        )
+
+
+def test_rope_equals_queries_and_keys_turned_by_hand(x):
+    layer = module(as_attention_fn(Rotary()))
+    where = tokens(LENGTH)
+    turned = lambda part: Rotary().queries({}, part, where)[0]
+    out = nnx.dot_product_attention(
+        turned(layer.query(x)), turned(layer.key(x)), layer.value(x)
+    )
+    np.testing.assert_allclose(layer(x), layer.out(out), atol=1e-5)
+
+
+def test_a_bias_from_flax_is_added_to_that_of_the_encoding(x, rng):
+    q = jax.random.normal(rng, (3, LENGTH, HEADS, 4))
+    bias = jax.random.normal(rng, (1, HEADS, LENGTH, LENGTH))
+    encoding = ALiBi()
+    both = as_attention_fn(encoding)(q, q, q, bias=bias)
+    slopes = jnp.array([2.0**-4, 2.0**-8])
+    index = jnp.arange(LENGTH)
+    alibi = -slopes[:, None, None] * jnp.abs(index[:, None] - index)
+    np.testing.assert_allclose(
+        both, jax.nn.dot_product_attention(q, q, q, bias + alibi), atol=1e-5
+    )
+
+
+def test_linen_keeps_the_mask(x):
+    """Linen passes on only what an attention function names; a lost mask is silent."""
+    layer = linen.MultiHeadDotProductAttention(
+        HEADS, attention_fn=as_attention_fn(Encoding())
+    )
+    mask = linen.make_causal_mask(jnp.ones((3, LENGTH)))
+    params = layer.init(jax.random.key(1), x)
+    plain = linen.MultiHeadDotProductAttention(HEADS)
+    np.testing.assert_allclose(
+        layer.apply(params, x, mask=mask), plain.apply(params, x, mask=mask), atol=1e-5
+    )
+    later = x.at[:, -1].add(1.0)
+    out, other = (layer.apply(params, part, mask=mask) for part in (x, later))
+    np.testing.assert_array_equal(out[:, :-1], other[:, :-1])
+
+
+def test_a_symbolic_mask_can_be_closed_over(x):
+    out = module(as_attention_fn(Encoding(), mask=Causal()))(x)
+    mask = nnx.make_causal_mask(jnp.ones((3, LENGTH)))
+    np.testing.assert_allclose(out, module()(x, mask=mask), atol=1e-5)
+
+
+def test_positions_that_flax_does_not_know_are_asked_for(x):
+    fn = as_attention_fn(Rotary())
+    q = jnp.ones((1, 1, HEADS, 4))
+    with pytest.raises(ValueError, match="1 queries and 6 keys"):
+        fn(q, jnp.ones((1, 6, HEADS, 4)), jnp.ones((1, 6, HEADS, 4)))
+
+
+def test_an_encoding_that_reads_hidden_states_is_refused():
+    with pytest.raises(ValueError, match="hidden states"):
+        as_attention_fn(Forgetting())

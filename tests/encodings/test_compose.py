@@ -1,0 +1,184 @@
+"""Encodings put together: what parts get, what the whole promises, what is refused."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax.encodings import (
+    ALiBi,
+    Compose,
+    Dims,
+    Encoding,
+    GrapeA,
+    GrapeAP,
+    GrapeM,
+    Learned,
+    LogScale,
+    ReRoPE,
+    Rotary,
+    VORotary,
+    XPos,
+    compose,
+)
+from ropejax.tokens import tokens
+from tests.encodings.rotary_cases import logits, random
+
+DIMS = Dims(2, 2, 8, 16, causal=True)
+
+
+def params_of(encoding, where, dims=DIMS):
+    key = jax.random.key(0)
+    shared, layer = encoding.init_shared(key, dims), encoding.init_layer(key, dims)
+    return shared, layer, encoding.prepare(shared, layer, where, where, dims)
+
+
+@pytest.mark.fast
+def test_biases_are_summed_and_rotations_kept():
+    q, k, at = random(1, 6, 2, 8), random(1, 6, 2, 8, seed=1), tokens(6)
+    both = compose(rope=Rotary(), one=ALiBi(), two=ALiBi(slopes=(1.0, 2.0)))
+    *_, params = params_of(both, at)
+    bias = sum(part.bias(params[name], at, at, 1.0) for name, part in both.parts[1:])
+    expected = logits(Rotary(), q, k, at) + bias
+    np.testing.assert_allclose(logits(both, q, k, at, params), expected, atol=1e-5)
+
+
+def test_order_of_rotation_and_log_scale_does_not_matter():
+    q, k, at = random(1, 30, 2, 8), random(1, 30, 2, 8, seed=1), tokens(30)
+    scale, rerope = LogScale(train_length=8), ReRoPE(window=4)
+    first = logits(compose(scale=scale, rope=rerope), q, k, at)
+    second = logits(compose(rope=rerope, scale=scale), q, k, at)
+    np.testing.assert_allclose(first, second, atol=1e-5)
+    factor = np.maximum(1, np.log(np.arange(1, 31)) / np.log(8))
+    plain = logits(rerope, q, k, at)
+    np.testing.assert_allclose(first, plain * factor[:, None], rtol=1e-4, atol=1e-5)
+
+
+def test_values_run_in_order_and_outputs_in_reverse():
+    turn, at = VORotary(max_wavelength=100.0), tokens(5)
+
+    @dataclasses.dataclass(frozen=True)
+    class Stretched(Encoding):
+        def values(self, params, v, key):
+            return v * jnp.arange(1.0, 9.0)
+
+        def outputs(self, params, out, query):
+            return out / jnp.arange(1.0, 9.0)
+
+    both = compose(turn=turn, stretch=Stretched())
+    *_, params = params_of(both, at)
+    v = random(1, 5, 2, 8)
+    there = both.values(params, v, at)
+    expected = Stretched().values({}, turn.values({}, v, at), at)
+    np.testing.assert_allclose(there, expected, atol=1e-6)
+    np.testing.assert_allclose(both.outputs(params, there, at), v, atol=1e-5)
+
+
+def test_parameters_and_features_are_dicts_by_name():
+    both = compose(steps=GrapeM(), gates=GrapeA(), table=Learned(max_position=9))
+    at = tokens(9)
+    shared, layer, params = params_of(both, at)
+    assert set(shared) == set(layer) == set(params) == {"steps", "gates", "table"}
+    assert set(layer["steps"]) == {"log_frequencies", "step_bias", "step_weight"}
+    assert set(shared["table"]) == {"table"}
+    x, q = random(1, 9, 16), random(1, 9, 2, 8)
+    features, state = both.key_features(params, x, q, at)
+    assert set(features) == set(state) == {"steps", "gates", "table"}
+    alone, _ = both.parts[0][1].key_features(params["steps"], x, q, at)
+    np.testing.assert_array_equal(features["steps"], alone)
+    # Each part sees its own features, and the state goes back to the part it is of.
+    later, _ = both.key_features(params, x, q, at, state)
+    np.testing.assert_allclose(later["steps"], features["steps"] + state["steps"])
+    own = both.keys(params, q, at.replace(features=features))[0]
+    turned = both.parts[0][1].keys(params["steps"], q, at.replace(features=alone))[0]
+    np.testing.assert_array_equal(own, turned)
+    embedded = both.embed(shared, x, at)
+    np.testing.assert_allclose(embedded, x + shared["table"]["table"], atol=1e-6)
+
+
+def test_equal_parts_draw_different_parameters():
+    twice = compose(a=Learned(max_position=4), b=Learned(max_position=4))
+    shared = twice.init_shared(jax.random.key(0), DIMS)
+    assert np.abs(shared["a"]["table"] - shared["b"]["table"]).max() > 0
+
+
+@pytest.mark.fast
+def test_promises_are_those_of_the_parts():
+    plain = compose(Rotary(), ALiBi())
+    assert (plain.causal_only, plain.shift_invariant) == (False, True)
+    assert not plain.by_distance
+    assert compose(ALiBi(), LogScale()).by_distance
+    assert compose(Rotary(), XPos()).causal_only
+    assert not compose(Rotary(), Learned()).shift_invariant
+    assert compose(Rotary(), LogScale(count="all")).length_dependent
+    assert compose(Rotary(), GrapeAP()).has_carry
+    assert not plain.has_carry
+    assert plain.position_limit is None
+    assert compose(Rotary(), Learned(max_position=7)).position_limit == 7
+    assert plain.title == "RoPE + ALiBi"
+    assert "2108.12409" in plain.reference
+    assert hash(plain) == hash(compose(Rotary(), ALiBi()))
+
+
+def test_a_carry_is_carried():
+    at = tokens(5)
+    part, both = GrapeAP(), compose(rope=Rotary(), path=GrapeAP())
+    _, layer, params = params_of(both, at)
+    x, q = random(1, 5, 16), random(1, 5, 2, 8)
+
+    def run(encoding, params):
+        features, _ = encoding.key_features(params, x, q, at)
+        query = at.replace(features=encoding.query_features(params, x, q, at))
+        key = at.replace(features=features)
+        views = encoding.queries(params, q, query), encoding.keys(params, q, key)
+        visible = jnp.tril(jnp.ones((1, 1, 5, 5), bool))
+        state = encoding.init_carry(params, views[0], query)
+        return encoding.score(params, state, *views, query, key, visible, 1.0)
+
+    (state, whole), (own_state, own) = run(both, params), run(part, params["path"])
+    np.testing.assert_allclose(state, own_state, atol=1e-6)
+    rope, none = (logits(e, q, q, at) for e in (Rotary(), Encoding()))
+    np.testing.assert_allclose(whole - own, rope - none, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: compose(XPos(), ReRoPE()), "product"),
+        (lambda: compose(a=GrapeAP(), b=GrapeAP()), "carry"),
+        (lambda: compose(Rotary(), Rotary()), "different names"),
+        (lambda: compose(), "one at least"),
+        (lambda: Compose((("a", Rotary()), ("a", ALiBi()))), "different names"),
+        (lambda: compose(Rotary(), ALiBi()).check(Dims(1, 1, 5, 5)), "head_dim=5"),
+    ],
+)
+def test_what_cannot_be_put_together_is_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_plain_rope_claims_no_product():
+    assert not compose(Rotary(), ALiBi()).has_product
+    assert compose(Rotary(), XPos()).has_product
+    nested = compose(inner=compose(XPos(), ALiBi()), rope=Rotary())
+    assert nested.has_product
+    with pytest.raises(ValueError, match="product"):
+        compose(inner=nested, other=ReRoPE())
+
+
+def test_a_part_may_be_switched_at_test_time():
+    at, q = tokens(12), random(1, 12, 2, 8)
+    trained = compose(rope=Rotary(trainable="layer"), bias=ALiBi(learned=True))
+    _, layer, _ = params_of(trained, at)
+    tested = compose(rope=ReRoPE(trainable="layer", window=4), bias=ALiBi(learned=True))
+    params = tested.prepare({}, layer, at, at, DIMS)
+    changed = logits(tested, q, q, at, params)
+    same = logits(trained, q, q, at, trained.prepare({}, layer, at, at, DIMS))
+    lag = np.arange(12)[:, None] - np.arange(12)
+    near = (lag >= 0) & (lag < 4)
+    np.testing.assert_allclose(
+        np.where(near, changed, 0), np.where(near, same, 0), atol=1e-5
+    )
+    assert np.abs(np.where(lag >= 4, changed - same, 0)).max() > 1e-2

@@ -1,0 +1,158 @@
+"""The command line: fields, help, lists, and one clear message for every slip.
+
+Fault B23: a mistyped setting must never be dropped in silence.
+"""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from configs import base
+from experiments import command, main, overrides
+from ropejax.encodings import ENCODINGS
+from ropejax.positions import POSITIONS
+from ropejax.tasks import TASKS
+from ropejax.training import CURRICULA
+
+ROOT = pathlib.Path(__file__).parents[2]
+BASE = str(ROOT / "configs" / "base.py")
+CHE = str(ROOT / "configs" / "che.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("--config.train.steps=20000", "train.steps", 20000),
+        ("--config.train.steps=1e4", "train.steps", 10000),
+        ("--config.train.steps=2.5e3", "train.steps", 2500),
+        ("--config.model.num_kv_heads=2", "model.num_kv_heads", 2),
+        ("--config.optim.learning_rate=1", "optim.learning_rate", 1.0),
+        ("--config.optim.learning_rate=3e-4", "optim.learning_rate", 3e-4),
+        ("--config.model.pre_norm", "model.pre_norm", True),
+        ("--config.model.pre_norm=true", "model.pre_norm", True),
+        ("--noconfig.model.scan_layers", "model.scan_layers", False),
+        ("--config.positions.as_published=false", "positions.as_published", False),
+        ("--config.eval.positions=shifted", "eval.positions", "shifted"),
+        ("--config.encoding.options=a=1, b=(2, 3)", "encoding.options", "a=1, b=(2, 3)"),
+        ("--config.study=mine", "study", "mine"),
+    ],
+)
+def test_fields_take_values_of_their_type(text, field, value):
+    config = overrides.load(BASE, [text])
+    found = config.to_dict()
+    for name in field.split("."):
+        found = found[name]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_value_may_follow_its_field():
+    config = overrides.load(BASE, ["--config.train.seed", "7", "--config.study", "x"])
+    assert (config.train.seed, config.study) == (7, "x")
+
+
+def test_the_argument_of_a_config_chooses():
+    config = overrides.load(f"{CHE}:task=bucket_sort, encoding=alibi", [])
+    assert config.task.name == "bucket_sort"
+    assert config.encoding.name == "alibi"
+    assert config.positions.name == "randomized"
+    assert overrides.load(CHE, []).encoding.name == "rope"
+
+
+@pytest.mark.parametrize(
+    ("config", "texts", "message"),
+    [
+        (
+            BASE,
+            ["--config.optim.learning_rat=1e-3"],
+            "no field 'optim.learning_rat'. Did you mean 'optim.learning_rate'",
+        ),
+        (
+            BASE,
+            ["--config.train.learning_rate=1e-3"],
+            r"no field 'train.learning_rate'. Did you mean --config.optim.learning_rate",
+        ),
+        (BASE, ["--config.modle.num_layers=2"], "Did you mean --config.model.num_layers"),
+        (BASE, ["--config.steps=2"], "Did you mean --config.train.steps"),
+        (BASE, ["--noconfig.model.prenorm"], "Did you mean 'model.pre_norm'"),
+        (BASE, ["--config.model=2"], "config.model is a group .* config.model.num_layers"),
+        (BASE, ["--config.model.rope.typ=yarn"], "no field 'model.rope.typ'"),
+        (BASE, ["--config.train.steps=1.5"], "train.steps=1.5.*1.5 is no whole number"),
+        (BASE, ["--config.train.steps=many"], "train.steps=many"),
+        (BASE, ["--config.train.steps=inf"], "train.steps=inf"),
+        (BASE, ["--config.optim.learning_rate=fast"], "optim.learning_rate=fast"),
+        (BASE, ["--config.model.pre_norm=2"], "model.pre_norm"),
+        (BASE, ["--config.train.steps=1", "5"], "'5' is no argument"),
+        (f"{BASE}:task=x", [], "takes no argument, got 'task=x'"),
+        (f"{CHE}:taks=bucket_sort", [], "no argument 'taks'.*Did you mean task"),
+        (f"{CHE}:bucket_sort", [], "'bucket_sort' .* is not name=value"),
+        (f"{CHE}:task=a,task=b", [], "gives task twice"),
+        ("configs/cheh.py", [], "no file 'configs/cheh.py'. Did you mean 'configs/che.p"),
+        (str(ROOT / "configs" / "arguments.py"), [], "defines no get_config"),
+    ],
+)
+def test_slips_are_answered_with_what_is_nearest(config, texts, message, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ValueError, match=message):
+        overrides.load(config, texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["--wrkdir=x"], "no option '--wrkdir'. Did you mean '--workdir'"),
+        (["--workdir=x"], "--config is missing"),
+        ([f"--config={BASE}"], "--workdir is missing"),
+        (["--config"], "expected one argument"),
+        (["--confg.train.steps=5"], "no option '--confg.train.steps'"),
+    ],
+)
+def test_options_of_the_command_itself_are_checked(texts, message):
+    with pytest.raises(command.UsageError, match=message):
+        main.main(texts)
+
+
+def test_errors_are_one_line_and_code_two_and_nothing_is_written(tmp_path):
+    workdir = tmp_path / "run"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "experiments.main",
+            f"--config={CHE}:encoding=yarm",
+            f"--workdir={workdir}",
+            f"--compile_cache={tmp_path / 'compiled'}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: encoding.name='yarm' is unknown.")
+    assert not workdir.exists()
+    assert not list(tmp_path.rglob("*-cache"))
+
+
+def test_list_has_one_line_for_everything(capsys):
+    assert main.main(["--list"]) == 0
+    printed = capsys.readouterr().out
+    for catalogue in (TASKS, ENCODINGS, POSITIONS, CURRICULA):
+        for name, cls in catalogue.items():
+            assert f"  {name:<26} {cls.summary}\n" in printed
+            assert cls.summary
+    assert "max_position=2048, per_sequence=False, per_layer=False" in printed
+
+
+def test_help_explains_every_field_and_lists_every_name(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main.main(["--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    for field in overrides.all_fields(base.get_config()):
+        line = next(line for line in printed.splitlines() if f"  {field} " in line)
+        assert len(line.split()) >= 3
+    for name in ("reverse_string", "transformer_xl", "evenly_spaced", "--workdir"):
+        assert name in printed
