@@ -1,9 +1,10 @@
 """Attention engines beside `jax.nn.dot_product_attention`, in one run.
 
 One layer, batch 1, 8 heads of 64, float32, causal. The comparison is ALiBi with learned
-slopes, forward with gradients to queries, keys, values and slopes: `jax.nn` gets the same
-same bias as an array. Then what a sliding window saves, and what RoPE and ReRoPE add in the
-same engine. `--longest` attends forward over that many tokens (131,072 needs minutes).
+slopes, forward with gradients to queries, keys, values and slopes: `jax.nn` gets the
+same bias as an array. Then what a sliding window saves, and what RoPE and ReRoPE add in
+the same engine. `--longest` attends forward over that many tokens (131,072 needs
+minutes).
 """
 
 import argparse

@@ -28,8 +28,8 @@ from ropejax.encodings import (
 )
 from ropejax.encodings.distance import Distance
 from ropejax.encodings.frequency_map import FrequencyMap
-from ropejax.masks import Causal
-from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.nn import BlockSettings, TransformerSpec
+from ropejax.nn.patterns import PATTERNS
 from ropejax.positions import POSITIONS
 from ropejax.positions.base import PositionScheme
 from ropejax.tasks import TASKS, Task
@@ -50,7 +50,7 @@ PUBLISHED = types.MappingProxyType(
         "alibi": {"per_layer": True, "distances": True},
     }
 )
-"""How the authors of randomized positions draw them for an encoding; else once a pass."""
+"""How the authors of randomized positions draw them; others draw once a pass."""
 
 
 def _parts() -> dict[str, type]:
@@ -197,6 +197,11 @@ def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> Transforme
             f"model.num_heads={model.num_heads} must divide "
             f"model.embed_dim={model.embed_dim}; change one of them."
         )
+    pattern = options.construct(
+        look_up(model.pattern, PATTERNS, "model.pattern"),
+        options.parse(model.pattern_options, "model.pattern_options"),
+        "model.pattern_options",
+    )
     return TransformerSpec(
         num_symbols=task.num_symbols,
         num_outputs=task.output_vocab,
@@ -215,7 +220,7 @@ def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> Transforme
             dropout=model.dropout,
             dtype=look_up(model.dtype, DTYPES, "model.dtype"),
         ),
-        pattern=(LayerKind(encoding, Causal() if model.causal else None),),
+        pattern=pattern(encoding, model.num_layers, causal=model.causal),
         scan_layers=model.scan_layers,
     )
 

@@ -89,6 +89,7 @@ def config_help() -> str:
 def print_catalogues() -> int:
     """Prints tasks, encodings, position schemes and curricula, one line each."""
     from ropejax.encodings import ENCODINGS
+    from ropejax.nn.patterns import PATTERNS
     from ropejax.positions import POSITIONS
     from ropejax.tasks import TASKS
     from ropejax.training import CURRICULA
@@ -97,6 +98,7 @@ def print_catalogues() -> int:
         "tasks (task.name)": TASKS,
         "encodings (encoding.name)": ENCODINGS,
         "position schemes (positions.name, eval.positions)": POSITIONS,
+        "layer patterns (model.pattern)": PATTERNS,
         "curricula (train.curriculum)": CURRICULA,
     }.items():
         print(f"{title}:")

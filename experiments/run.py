@@ -86,6 +86,7 @@ def run_experiment(
     folder: str | pathlib.Path,
     *,
     console: Console | None = None,
+    summary: bool = True,
 ) -> dict[int, LengthScore]:
     """Trains a config to its end, resuming what the folder holds, and scores it.
 
@@ -93,6 +94,7 @@ def run_experiment(
         config: all settings, as `configs.base.get_config` makes them.
         folder: the run's workdir; made if absent.
         console: where progress is shown; the terminal if None.
+        summary: print a table of the scores at the end.
 
     Returns:
         Scores by length.
@@ -111,7 +113,8 @@ def run_experiment(
             writer.write("run", config=config, **provenance())
             state = train_run(run, writer, console)
             scores = score_run(run, state, writer, console)
-    tables.print_summary(results.read(run.folder), console=console)
+    if summary:
+        tables.print_summary(results.read(run.folder), console=console)
     return scores
 
 
@@ -149,7 +152,8 @@ def train_run(run: Run, writer: ResultsWriter, console: Console) -> TrainState:
     bar = Bar("train", steps, first, console=console)
     try:
         with Interrupt(tell) as interrupt, bar:
-            bar.show(first, "compiling")
+            if first < steps:
+                bar.show(first, "compiling")
             return train(
                 run.experiment.recipe,
                 steps=steps,

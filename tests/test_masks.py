@@ -206,6 +206,28 @@ def test_masks_are_values():
 
 
 @pytest.mark.parametrize(
+    ("mask", "reach"),
+    [
+        (masks.Causal(), None),
+        (masks.Window.sliding(256), 255),
+        (masks.Causal() & masks.Window(9, None), 9),
+        (masks.Lambda(4, 100), 99),
+        (masks.Chunked(64), 63),
+        (masks.BlockwiseCausal(64), 127),
+        (masks.Dilated(3, 5), 15),
+        (masks.Longformer(8), 4),
+        (masks.BigBird(512, block=16), 31),
+        (masks.PerHead((masks.Window(3), masks.Window(7))), 7),
+        (masks.PerHead((masks.Window(3), masks.Causal())), None),
+        (~masks.Window(3), None),
+    ],
+    ids=str,
+)
+def test_reach_is_that_of_the_window(mask, reach):
+    assert mask.reach == reach
+
+
+@pytest.mark.parametrize(
     "build",
     [
         lambda: masks.Window(-1),

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ropejax.attention import checks
 from ropejax.attention.blockwise import blockwise
-from ropejax.attention.choice import choose
+from ropejax.attention.choice import block_sizes, choose
 from ropejax.attention.dense import dense
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.encodings.base import Dims, Encoding
@@ -36,8 +36,8 @@ def attend(
     dropout_rate: float = 0.0,
     rng: Rng | None = None,
     implementation: str = "auto",
-    block_q: int = 256,
-    block_k: int = 128,
+    block_q: int | None = None,
+    block_k: int | None = None,
     return_lse: bool = False,
 ):
     """Attends from queries to keys under a position encoding.
@@ -67,7 +67,7 @@ def attend(
         rng: PRNG key of dropout; None at evaluation.
         implementation: "auto", "dense" (the whole matrix of logits; the reference) or
             "blockwise" (memory linear in length; no forward-mode derivative).
-        block_q: most queries in a block, blockwise.
+        block_q: most queries in a block, blockwise; chosen by the mask if None.
         block_k: most keys in a block, blockwise.
         return_lse: also return the log-sum-exp of each row, `[B, N, T]`.
 
@@ -116,7 +116,8 @@ def attend(
     }
     if choice.implementation == "dense":
         return dense(q, k, v, **common)
-    return blockwise(q, k, v, **common, block_q=block_q, block_k=block_k)
+    sizes = block_sizes(mask, block_q, block_k)
+    return blockwise(q, k, v, **common, block_q=sizes[0], block_k=sizes[1])
 
 
 def dims_of(q: Float[Array, "B T N H"], k: Float[Array, "B S K H"]) -> Dims:

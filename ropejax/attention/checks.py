@@ -113,8 +113,8 @@ def check_settings(
     normalizer: Normalizer,
     dropout_rate: float,
     return_lse: bool,
-    block_q: int,
-    block_k: int,
+    block_q: int | None,
+    block_k: int | None,
 ) -> None:
     """Raises ValueError for settings out of range or at odds with each other."""
     if not isinstance(normalizer, Normalizer):
@@ -126,5 +126,7 @@ def check_settings(
     if not 0 <= dropout_rate < 1:
         raise ValueError(f"dropout_rate must be in [0, 1), got {dropout_rate}.")
     for name, size in {"block_q": block_q, "block_k": block_k}.items():
+        if size is None:
+            continue
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} must be a positive integer, got {size!r}.")

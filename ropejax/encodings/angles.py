@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from ropejax.encodings.choices import positive
 
-Frequencies = Float[np.ndarray, " R"] | Float[Array, "*B R"]
+Frequencies = Float[np.ndarray, " R"] | Float[Array, "*#B R"]
 """Radians a token: a NumPy array is a constant, a JAX array may be traced."""
 
 _TURN = 2 * math.pi
@@ -79,7 +79,7 @@ def rotation_angles(
 
 def pair_angles(
     positions: Shaped[Array, "*B L r"],
-    frequencies: Frequencies,
+    frequencies: Float[np.ndarray, " R"] | Float[Array, "*#B #L R"],
     *,
     scale: float = 1.0,
     offset: float = 0.0,
@@ -105,7 +105,7 @@ def pair_angles(
 
 def _whole_and_part(
     positions: Shaped[Array, "*B L r"],
-) -> tuple[Int[Array, "*B L r"], Float[Array, "*B L r"]]:
+) -> tuple[Int[Array, "*B L r"], Float[Array, "*#B #L #r"]]:
     if jnp.issubdtype(positions.dtype, jnp.integer):
         nothing = jnp.zeros((1,) * positions.ndim, jnp.float32)
         return positions.astype(jnp.int32), nothing

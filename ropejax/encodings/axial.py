@@ -6,11 +6,12 @@ channels.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int, Shaped
 
 from ropejax.encodings.angles import rotary_frequencies
 from ropejax.encodings.choices import check_choice, positive
@@ -35,7 +36,7 @@ class MultiAxisRotary(RotaryAttention):
 
     def positions_of_pairs(
         self, positions: Array, axis: Int[np.ndarray, " R"]
-    ) -> Float[Array, "B L R"]:
+    ) -> Shaped[Array, "B L r"]:
         """Returns the position that each pair turns by."""
         if positions.ndim == 2:
             return positions[..., None]
@@ -140,7 +141,7 @@ class MRoPE(MultiAxisRotary):
         qwen2_vl and qwen3_vl.
     """
 
-    sections: tuple[int, int, int] | None = None
+    sections: Sequence[int] | None = None
     interleaved: bool = False
 
     title: ClassVar[str] = "M-RoPE"

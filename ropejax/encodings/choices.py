@@ -14,7 +14,7 @@ def check_choice(argument: str, value: str, allowed: Iterable[str]) -> None:
     raise ValueError(f"{argument} must be one of {allowed}, got {value!r}.{hint}")
 
 
-def positive(**numbers: float) -> None:
+def positive(**numbers: float | int) -> None:
     """Raises ValueError naming the first of the numbers that is not positive."""
     for name, number in numbers.items():
         if not number > 0:

@@ -13,18 +13,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
 from ropejax.tokens import Tokens, relative_positions
+from ropejax.typing import Positions
 
 
 class View(NamedTuple):
     """Positions `positions * scale + offset`, kept apart so that they stay exact.
 
     Attributes:
-        positions: in tokens, `[B, L]`; None if all tokens stand at `offset`.
+        positions: in tokens, `[B, L]` or `[B, L, A]` for several axes; None if all
+            tokens stand at `offset`.
         scale: constant factor on them.
         offset: constant number of tokens added after it.
     """
 
-    positions: Shaped[Array, "B L"] | None
+    positions: Positions | None
     scale: float = 1.0
     offset: float = 0.0
 
@@ -51,11 +53,11 @@ class Distance:
     causal_only: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
 
-    def queries(self, positions: Shaped[Array, "B T"]) -> tuple[View, ...]:
+    def queries(self, positions: Positions) -> tuple[View, ...]:
         """Returns the views of queries at these positions."""
         return (View(positions),)
 
-    def keys(self, positions: Shaped[Array, "B S"]) -> tuple[View, ...]:
+    def keys(self, positions: Positions) -> tuple[View, ...]:
         """Returns the views of keys, one or as many as of queries."""
         return (View(positions),)
 

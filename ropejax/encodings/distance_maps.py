@@ -61,7 +61,8 @@ class Rectified(_Windowed):
 
     def queries(self, positions) -> tuple[View, ...]:
         """Returns positions, and the window's edge for all."""
-        edges = (View(None, offset=self.window), View(None, offset=-self.window))
+        edge = float(self.window)
+        edges = (View(None, offset=edge), View(None, offset=-edge))
         return (View(positions), *edges[: 1 + self.bidirectional])
 
     def keys(self, positions) -> tuple[View, ...]:
@@ -150,7 +151,7 @@ class Grouped(Distance):
         """Returns positions, and numbers of groups plus the shift."""
         part = self.window / self.group
         shift = self.window - (part if self.fractional else self.window // self.group)
-        return View(positions), View(positions // self.group, offset=shift)
+        return View(positions), View(positions // self.group, offset=float(shift))
 
     def keys(self, positions) -> tuple[View, ...]:
         """Returns positions, and numbers of groups."""
@@ -205,7 +206,7 @@ class Chunked(Distance):
         """Returns places for keys of this chunk, the one before, and earlier ones."""
         place = positions % self.length
         before = jnp.minimum(place + self.length, self.chunk_size)
-        earlier = min(2 * self.length - 1, self.chunk_size)
+        earlier = float(min(2 * self.length - 1, self.chunk_size))
         return View(place), View(before), View(None, offset=earlier)
 
     def keys(self, positions) -> tuple[View, ...]:

@@ -143,7 +143,7 @@ class AttentionFactor(FrequencyMap):
         return self.value
 
 
-def beside(constants: Float[np.ndarray, " R"], scale: Scale) -> Ratios:
+def beside(constants: Float[np.ndarray, " R"], scale: Scale | Ratios) -> Ratios:
     """Returns constants shaped to meet a scale: as they are, or `[1, R]` if traced."""
     if isinstance(scale, float | np.ndarray):
         return constants

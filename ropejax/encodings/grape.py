@@ -18,6 +18,12 @@ from ropejax.encodings.base import Dims, Views
 from ropejax.encodings.choices import positive
 from ropejax.encodings.rotary_base import Rotation
 from ropejax.encodings.rotation import rotate
+from ropejax.encodings.sequence_order import (
+    accurate_cumsum,
+    add_pairs,
+    in_sequence,
+    in_storage,
+)
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
@@ -105,14 +111,12 @@ class GrapeM(Rotation):
             "step_bias": jnp.full((groups,), bias, jnp.float32),
         }
 
-    def query_features(self, params, x, q, query, state=None) -> Float[Array, "B T G"]:
-        """Returns the phase of each query."""
+    def query_features(self, params, x, q, query, state=None):
+        """Returns the phase of each query, two numbers `[B, T, G]`, high plus low."""
         return self._phase(params, x, query, state)[0]
 
-    def key_features(
-        self, params, x, k, key, state=None
-    ) -> tuple[Float[Array, "B S G"], Float[Array, "B 1 G"]]:
-        """Returns the phase of each key, and that of the token after the last."""
+    def key_features(self, params, x, k, key, state=None):
+        """Returns the phase of each key, and that after the last token as state."""
         return self._phase(params, x, key, state)
 
     def queries(
@@ -130,17 +134,20 @@ class GrapeM(Rotation):
         step = jnp.einsum("bld,dg->blg", x.astype(jnp.float32), weight)
         step = jax.nn.softplus(step + bias[None, None])
         if where.valid is not None:
-            step = step * where.valid[..., None].astype(jnp.float32)
-        start = jnp.zeros_like(step[:, :1]) if state is None else state
-        after = start + jnp.cumsum(step, axis=1)
-        return after - step, after[:, -1:]
+            step = jnp.where(where.valid[..., None], step, 0.0)
+        step = in_sequence(step, where, axis=1)
+        after = accurate_cumsum(step)
+        if state is not None:
+            after = add_pairs(tuple(total[:, None] for total in state), after)
+        before = add_pairs(after, (-step, jnp.zeros_like(step)))
+        last = tuple(part[:, -1] for part in after)
+        return tuple(in_storage(part, where, axis=1) for part in before), last
 
     def _turn(self, params, x, where: Tokens):
-        phase = where.features
         frequencies = self.frequencies_of_pairs(params, x.shape[-1])
-        if phase.shape[-1] == 1:
-            angles = pair_angles(phase, frequencies)
-        else:
-            angles = pair_angles(phase[..., None], frequencies)
-            angles = jnp.repeat(angles, x.shape[2] // phase.shape[-1], axis=2)
+        high, low = (
+            pair_angles(part[..., None], frequencies) for part in where.features
+        )
+        groups = high.shape[2]
+        angles = jnp.repeat(high + low, x.shape[2] // groups, axis=2)
         return rotate(x, angles, layout=self.layout)

@@ -14,6 +14,7 @@ from ropejax.encodings.angles import pair_angles
 from ropejax.encodings.base import Dims, Encoding, Views, per_head
 from ropejax.encodings.choices import check_choice
 from ropejax.encodings.rotation import rotate
+from ropejax.encodings.sequence_order import in_sequence, in_storage
 from ropejax.tokens import Tokens, relative_positions
 from ropejax.typing import Logits, Params, Rng
 
@@ -186,9 +187,10 @@ class GrapeAP(Encoding):
         gates = jnp.einsum("btnp,bsnp->bnts", query.features, key.features)
         gates = jax.nn.log_sigmoid(gates / query.features.shape[-1])
         gates = jnp.where(visible, gates * per_head(params["slopes"]), 0.0)
-        from_here = jnp.flip(jnp.cumsum(jnp.flip(gates, -1), -1), -1)
-        logits = logits + state[..., None] + from_here - gates
-        return state + from_here[..., 0], logits
+        ordered = in_sequence(gates, key, axis=3)
+        after = jnp.flip(jnp.cumsum(jnp.flip(ordered, -1), -1), -1) - ordered
+        logits = logits + state[..., None] + in_storage(after, key, axis=3)
+        return state + gates.sum(-1), logits
 
 
 def _normalized(params: Params, x: Array) -> Float[Array, "B L N P"]:

@@ -8,6 +8,7 @@ tokens are appended (`length_dependent`).
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import jax.numpy as jnp
@@ -114,8 +115,8 @@ class LongRoPEScaling(FrequencyMap):
         For `interpolate` lengths up to N count as N, where the code would extrapolate.
     """
 
-    long_factors: tuple[float, ...] | None = None
-    short_factors: tuple[float, ...] | None = None
+    long_factors: Sequence[float] | None = None
+    short_factors: Sequence[float] | None = None
     train_length: int = 512
     scale: float = 1.0
     attention_factor: float | None = None

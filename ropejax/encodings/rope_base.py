@@ -6,7 +6,7 @@ are the digits of its number, written with waves.
 """
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from ropejax.encodings.choices import positive
 
@@ -94,7 +94,7 @@ def digits(positions: Int[Array, "*B"], base: int, count: int) -> Int[Array, "*B
 
 
 def waves(
-    positions: Float[np.ndarray, "*B"], base: float, count: int
+    positions: Shaped[np.ndarray, "*B"], base: float, count: int
 ) -> Float[np.ndarray, "*B R"]:
     """Returns the arguments of RoPE's waves, `n / base ** r`, in radians, float64.
 

@@ -77,11 +77,11 @@ class RotaryAttention(Rotation):
         A view that no pair of the block needs is not multiplied out (`lax.cond`; under
         `jax.vmap` a condition becomes a selection, and then all views are).
         """
+        if not self.has_product:
+            return dot_product(q[0], k[0])
         select = self.distance.select(
             query.positions[:, :, None], key.positions[:, None, :]
         )
-        if select is None:
-            return dot_product(q[0], k[0])
         shape = (q[0].shape[0], q[0].shape[2], q[0].shape[1], k[0].shape[1])
         nothing = lambda *_: jnp.zeros(shape, jnp.float32)
         logits = nothing()

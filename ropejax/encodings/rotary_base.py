@@ -158,7 +158,7 @@ class Rotation(Encoding):
         else:
             positions = self.positions_of_pairs(view.positions, plan.axis)
 
-        def angles_with(ratios: Ratios) -> Float[Array, "B L R"]:
+        def angles_with(ratios: Ratios) -> Array:
             frequencies = self._frequencies(params, plan, ratios)
             if not isinstance(frequencies, np.ndarray):
                 frequencies = frequencies[..., None, :]
@@ -189,7 +189,12 @@ class Rotation(Encoding):
             "use a 2-D or multi-axis rotation."
         )
 
-    def _frequencies(self, params: Params, plan: Pairs, ratios: Ratios) -> Frequencies:
+    def _frequencies(
+        self,
+        params: Params,
+        plan: Pairs,
+        ratios: Float[np.ndarray, " F"] | Float[Array, "B F"],
+    ) -> Frequencies:
         if self.trainable != "none":
             spectrum = jnp.exp(params["log_frequencies"].astype(jnp.float32))
             if ratios.ndim == 2:

@@ -7,6 +7,7 @@ and tested on four times as many.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from ropejax.encodings.frequency_map import FrequencyMap
@@ -186,8 +187,8 @@ class LongRoPE(RotaryAttention):
     Without factors it is plain RoPE with LongRoPE's factor on the logits.
     """
 
-    long_factors: tuple[float, ...] | None = None
-    short_factors: tuple[float, ...] | None = None
+    long_factors: Sequence[float] | None = None
+    short_factors: Sequence[float] | None = None
     train_length: int = 40
     scale: float = 4.0
     attention_factor: float | None = None

@@ -25,7 +25,7 @@ LAYOUTS = ("half", "interleaved")
 
 def rotate(
     x: Float[Array, "*B L N H"],
-    angles: Float[Array, "*#B L R"],
+    angles: Float[Array, "*#B #L R"] | Float[Array, "*#B #L N R"],
     *,
     layout: Layout = "half",
     factor: float | Array = 1.0,

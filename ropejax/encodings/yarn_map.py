@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from ropejax.encodings.choices import check_choice, positive
 from ropejax.encodings.frequency_map import (
@@ -79,7 +79,9 @@ def interpolated(kept: Float[np.ndarray, " R"], scale: Scale) -> Ratios:
     return kept + (1 - kept) / scale
 
 
-def default_factor(scale: Scale, weight: float = 1.0) -> Scale:
+def default_factor(
+    scale: float | Float[Array, "*B"], weight: float = 1.0
+) -> float | Float[Array, "*B"]:
     """Returns YaRN's `0.1 weight ln(scale) + 1`, and 1 for scales up to 1."""
     if isinstance(scale, float):
         return 0.1 * weight * math.log(max(scale, 1.0)) + 1
@@ -197,7 +199,7 @@ class YaRNScaling(ByParts):
             if self.mscale is not None:
                 raise ValueError("attention_factor would override mscale; drop one.")
 
-    def factor(self, length=None) -> Scale:
+    def factor(self, length=None) -> float | Float[Array, " B"]:
         """Returns the factor on each side."""
         if self.attention_factor is not None:
             return float(self.attention_factor)

@@ -57,6 +57,15 @@ class Mask:
         """
         return self.pairs(query.index[:, None, :, None], key.index[:, None, None, :])
 
+    @property
+    def reach(self) -> int | None:
+        """How far before itself a query's window reaches; None if it has no end.
+
+        Single far tokens (sinks, global, random) do not count. A hint for the size of
+        blocks: nothing but speed depends on it.
+        """
+        return None
+
     def pairs(self, i: Index, j: Index) -> Bool[Array, "*S"]:
         """Returns where key indices j are visible from query indices i (broadcast)."""
         raise NotImplementedError(f"{type(self).__name__} must define pairs.")
@@ -93,6 +102,12 @@ class And(Mask):
     def __post_init__(self):
         check_masks(self.parts)
 
+    @property
+    def reach(self) -> int | None:
+        """The shortest of the parts'."""
+        ends = [part.reach for part in self.parts if part.reach is not None]
+        return min(ends, default=None)
+
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
         visible = self.parts[0](query, key)
@@ -117,6 +132,11 @@ class Or(Mask):
 
     def __post_init__(self):
         check_masks(self.parts)
+
+    @property
+    def reach(self) -> int | None:
+        """The longest of the parts'."""
+        return longest_reach(self.parts)
 
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
@@ -156,6 +176,12 @@ class Not(Mask):
         return Visibility(~every, ~some)
 
 
+def longest_reach(parts: tuple[Mask, ...]) -> int | None:
+    """Returns the longest window of any part, None if one has no end."""
+    ends = [part.reach for part in parts]
+    return None if None in ends else max(ends)
+
+
 def check_masks(parts: tuple) -> None:
     """Raises ValueError unless `parts` is a non-empty tuple of masks."""
     if not isinstance(parts, tuple) or not parts:
@@ -175,6 +201,11 @@ def _parts(kind: type, mask) -> tuple:
 @dataclasses.dataclass(frozen=True)
 class Recipe(Mask):
     """A mask with a name of its own that is a combination of others."""
+
+    @property
+    def reach(self) -> int | None:
+        """That of the combination."""
+        return self.rule().reach
 
     def rule(self) -> Mask:
         """Returns the combination."""

@@ -4,7 +4,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from ropejax.masks.base import Mask, Visibility, check_masks
+from ropejax.masks.base import Mask, Visibility, check_masks, longest_reach
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,11 @@ class PerHead(Mask):
 
     def __post_init__(self):
         check_masks(self.heads)
+
+    @property
+    def reach(self) -> int | None:
+        """The longest of the heads'."""
+        return longest_reach(self.heads)
 
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""

@@ -73,6 +73,11 @@ class Window(Mask):
             raise ValueError(f"width must be a positive integer, got {width!r}.")
         return cls(width // 2, width // 2)
 
+    @property
+    def reach(self) -> int | None:
+        """The keys before the query, or None."""
+        return self.before
+
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
         visible = jnp.ones(jnp.broadcast_shapes(i.shape, j.shape), bool)
@@ -112,20 +117,25 @@ class Dilated(Mask):
 
     def __post_init__(self):
         check_count(self, "step", self.step, 1)
-        self._reach()
+        self._window()
 
-    def _reach(self) -> Window:
+    @property
+    def reach(self) -> int | None:
+        """That of its window, or None."""
+        return self._window().before
+
+    def _window(self) -> Window:
         return Window(
             *(None if n is None else n * self.step for n in (self.before, self.after))
         )
 
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
-        return self._reach().pairs(i, j) & ((i - j) % self.step == 0)
+        return self._window().pairs(i, j) & ((i - j) % self.step == 0)
 
     def blocks(self, query_lo, query_hi, key_lo, key_hi):
         """Returns what is certain for blocks of queries against blocks of keys."""
-        some, every = self._reach().blocks(query_lo, query_hi, key_lo, key_hi)
+        some, every = self._window().blocks(query_lo, query_hi, key_lo, key_hi)
         if self.step == 1:
             return Visibility(some, every)
         single = (query_lo == query_hi) & (key_lo == key_hi)
@@ -148,6 +158,12 @@ class Blocks(Mask):
     def __post_init__(self):
         check_count(self, "size", self.size, 1)
         check_masks((self.mask,))
+
+    @property
+    def reach(self) -> int | None:
+        """That of its mask, in tokens, or None."""
+        blocks = self.mask.reach
+        return None if blocks is None else (blocks + 1) * self.size - 1
 
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""

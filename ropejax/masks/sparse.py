@@ -31,6 +31,11 @@ class Global(Mask):
         for index in self.at:
             check_count(self, "at", index)
 
+    @property
+    def reach(self) -> int | None:
+        """Zero: single tokens, no window."""
+        return 0
+
     def _is_global(self, x: Index):
         return (x < self.first) | _any_equal(x, self.at)
 
@@ -65,6 +70,11 @@ class Prefix(Mask):
     def __post_init__(self):
         check_count(self, "length", self.length)
 
+    @property
+    def reach(self) -> int | None:
+        """Zero: single tokens, no window."""
+        return 0
+
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
         return (j < self.length) & Full().pairs(i, j)
@@ -86,6 +96,11 @@ class Marked(Mask):
     """
 
     stream: str
+
+    @property
+    def reach(self) -> int | None:
+        """Zero: single tokens, no window."""
+        return 0
 
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
@@ -127,6 +142,11 @@ class Random(Mask):
         for name in ("last", "gap"):
             if getattr(self, name) is not None:
                 check_count(self, name, getattr(self, name))
+
+    @property
+    def reach(self) -> int | None:
+        """Zero: single tokens, no window."""
+        return 0
 
     def drawn(self, i: Index) -> list[Int[Array, "*S"]]:
         """Returns the keys of queries i, an array for each draw, -1 for no key.

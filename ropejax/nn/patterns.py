@@ -1,165 +1,148 @@
 """Layer patterns: another encoding or another window in some layers, by a short rule.
 
-Each function returns the kinds of layers that a `TransformerSpec` repeats. What a model
-is trained with and what it is tested with may differ where no parameters are involved:
+A pattern is a frozen dataclass, called with the model's encoding and number of layers,
+that returns the kinds of layers which a `TransformerSpec` repeats. What a model is
+trained with and what it is tested with may differ where no parameters are involved:
 `with_encodings` changes a spec's encodings and keeps its parameters.
 """
 
 import dataclasses
 from collections.abc import Callable
 from types import MappingProxyType
+from typing import ClassVar
 
 from ropejax.encodings import Encoding, LogScale, Rotary, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.masks import Causal, Chunked, Mask, Window
 from ropejax.nn.transformer import LayerKind, TransformerSpec
 
-Pattern = tuple[LayerKind, ...]
+Kinds = tuple[LayerKind, ...]
 
 
-def hwfa(
-    num_layers: int,
-    *,
-    train_length: int,
-    window: int | None = None,
-    causal: bool = True,
-) -> Pattern:
-    """Window attention with RoPE, but for a last layer that sees all without RoPE.
+@dataclasses.dataclass(frozen=True)
+class Alike:
+    """All layers alike: the model's encoding, every token (or every past one) seen."""
+
+    summary: ClassVar[str] = "all layers alike"
+
+    def __call__(self, encoding: Encoding, num_layers: int, *, causal: bool) -> Kinds:
+        """Returns the kinds of layers that are repeated.
+
+        Args:
+            encoding: the model's encoding.
+            num_layers: number of layers.
+            causal: True if no token sees a later one; windows then reach back only,
+                rather than half to each side.
+
+        Returns:
+            Kinds, their number a divisor of `num_layers`.
+
+        Raises:
+            ValueError: if the layers cannot be filled so.
+        """
+        return (LayerKind(encoding, _everything(causal)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class HWFA(Alike):
+    """Windows in all layers but the last, which sees all without positions.
 
     The last layer scales its queries by log n over the trained length. By default the
     window is the largest w with `(w - 1) (num_layers - 1) + 1 <= 3/4 train_length`, so
     that no path through the windows spans more than training did.
 
-    Args:
-        num_layers: number of layers, at least 2.
+    Attributes:
         train_length: trained length N, in tokens.
-        window: keys a window holds, the query's own included; the rule above if None.
-        causal: windows reach back only, rather than half to each side.
-
-    Returns:
-        One kind a layer.
-
-    Raises:
-        ValueError: if there is no room for a window, or a number is out of range.
+        window: keys a window holds, the query's own included; the rule above if 0.
 
     References:
-        Su 2023, spaces.ac.cn/archives/9603. Read in the article; its ablations found
-        every part needed, with gated attention units and post-norm.
+        Su 2023, spaces.ac.cn/archives/9603. Its ablations found every part needed, with
+        gated attention units and post-norm.
     """
-    _at_least(2, num_layers=num_layers, train_length=train_length)
-    if window is None:
-        window = (3 * train_length // 4 - 1) // (num_layers - 1) + 1
-    local = LayerKind(Rotary(), _window(window, causal))
-    scale = LogScale(
-        form="trained", train_length=train_length, count="causal" if causal else "all"
-    )
-    return (local,) * (num_layers - 1) + (LayerKind(scale, _everything(causal)),)
+
+    summary: ClassVar[str] = "windows, then one layer of full attention, no positions"
+    train_length: int = 40
+    window: int = 0
+
+    def __call__(self, encoding: Encoding, num_layers: int, *, causal: bool) -> Kinds:
+        """See `Alike.__call__`."""
+        _at_least(2, num_layers=num_layers, train_length=self.train_length)
+        window = self.window
+        if not window:
+            window = (3 * self.train_length // 4 - 1) // (num_layers - 1) + 1
+        local = LayerKind(encoding, _window(window, causal))
+        scale = _log_scale(self.train_length, causal)
+        last = LayerKind(scale, _everything(causal))
+        return (local,) * (num_layers - 1) + (last,)
 
 
-def hwfa2(
-    num_layers: int,
-    *,
-    train_length: int,
-    window: int,
-    full_layers: int = 1,
-    causal: bool = True,
-) -> Pattern:
-    """Window attention with RoPE, and a few spread layers of full attention with RoPE.
+@dataclasses.dataclass(frozen=True)
+class HWFA2(Alike):
+    """Windows, and a few evenly spread layers of full attention with log n scaling.
 
-    Full layers, at `num_layers * f / (full_layers + 1)`, also scale queries by log n.
-    At test time they take ReRoPE (`hwfa2_at_test`).
+    Full layers stand at `num_layers * f / (full_layers + 1)`. At test time they take
+    ReRoPE: `rectified` below.
 
-    Args:
-        num_layers: number of layers.
+    Attributes:
         train_length: trained length N, in tokens.
         window: keys a window holds; the article tried 2 to 4 times `N / num_layers`.
         full_layers: number of layers of full attention.
-        causal: windows reach back only, rather than half to each side.
-
-    Returns:
-        One kind a layer.
-
-    Raises:
-        ValueError: if a number is out of range.
 
     References:
         Su 2023, spaces.ac.cn/archives/9731.
     """
-    _at_least(1, full_layers=full_layers)
-    _at_least(2, train_length=train_length)
-    _at_least(full_layers + 1, num_layers=num_layers)
-    local = LayerKind(Rotary(), _window(window, causal))
-    full = LayerKind(
-        _scaled_rotary(Rotary(), train_length, causal), _everything(causal)
-    )
-    places = {num_layers * at // (full_layers + 1) for at in range(1, full_layers + 1)}
-    return tuple(full if at in places else local for at in range(num_layers))
+
+    summary: ClassVar[str] = "windows, and a few spread layers of full attention"
+    train_length: int = 40
+    window: int = 16
+    full_layers: int = 1
+
+    def __call__(self, encoding: Encoding, num_layers: int, *, causal: bool) -> Kinds:
+        """See `Alike.__call__`."""
+        parts = self.full_layers + 1
+        _at_least(1, full_layers=self.full_layers)
+        _at_least(parts, num_layers=num_layers)
+        local = LayerKind(encoding, _window(self.window, causal))
+        scaled = compose(position=encoding, scale=_log_scale(self.train_length, causal))
+        full = LayerKind(scaled, _everything(causal))
+        places = {num_layers * at // parts for at in range(1, parts)}
+        return tuple(full if at in places else local for at in range(num_layers))
 
 
-def hwfa2_at_test(
-    spec: TransformerSpec, *, train_length: int, rerope_window: int, causal: bool = True
-) -> TransformerSpec:
-    """Returns a model trained with `hwfa2` with ReRoPE in its full layers.
+@dataclasses.dataclass(frozen=True)
+class RNoPESWA(Alike):
+    """Sliding windows, and every few layers full attention without positions.
 
-    Args:
-        spec: the trained model's.
-        train_length: trained length N, in tokens.
-        rerope_window: distances are cut off here; the article took N / 2.
-        causal: as in training.
-
-    Returns:
-        A spec for the same parameters.
-    """
-    distance = Rectified(rerope_window, bidirectional=not causal)
-    trained = _scaled_rotary(Rotary(), train_length, causal)
-    tested = _scaled_rotary(Rotary(distance=distance), train_length, causal)
-    return with_encodings(
-        spec, lambda encoding: tested if encoding == trained else encoding
-    )
-
-
-def rnope_swa(
-    num_layers: int, *, window: int = 4096, every: int = 4, causal: bool = True
-) -> Pattern:
-    """Sliding windows with RoPE, and every few layers full attention without positions.
-
-    Args:
-        num_layers: number of layers, a multiple of `every`.
+    Attributes:
         window: keys a window holds.
         every: one layer in so many is a full one, the last of each group.
-        causal: windows reach back only, rather than half to each side.
-
-    Returns:
-        The kinds of one group.
-
-    Raises:
-        ValueError: if groups do not fill the layers.
 
     References:
-        Yang et al. 2025, arXiv 2501.18795. The ratio 3 to 1 and the window of 4,096
-        were confirmed by secondary text only.
+        Yang et al. 2025, arXiv 2501.18795, with RoPE in the windows. The ratio 3 to 1
+        and the window of 4,096 were confirmed by secondary text only.
     """
-    _at_least(2, every=every)
-    _fills(num_layers, every)
-    local = LayerKind(Rotary(), _window(window, causal))
-    return (local,) * (every - 1) + (LayerKind(Encoding(), _everything(causal)),)
+
+    summary: ClassVar[str] = "sliding windows; every 4th layer full, no positions"
+    window: int = 4096
+    every: int = 4
+
+    def __call__(self, encoding: Encoding, num_layers: int, *, causal: bool) -> Kinds:
+        """See `Alike.__call__`."""
+        _fills(num_layers, self.every)
+        local = LayerKind(encoding, _window(self.window, causal))
+        full = LayerKind(Encoding(), _everything(causal))
+        return (local,) * (self.every - 1) + (full,)
 
 
-def irope(num_layers: int, *, chunk: int = 8192, every: int = 4) -> Pattern:
-    """Chunked attention with RoPE, and every few layers full attention without RoPE.
+@dataclasses.dataclass(frozen=True)
+class IRoPE(Alike):
+    """Chunked attention, and every few layers full attention without positions.
 
-    The full layers scale queries by `1 + 0.1 log(1 + floor((i + 1) / chunk))`.
+    Full layers scale queries by `1 + 0.1 log(1 + floor((i + 1) / chunk))`.
 
-    Args:
-        num_layers: number of layers, a multiple of `every`.
+    Attributes:
         chunk: tokens a chunk.
         every: one layer in so many is a full one, the last of each group.
-
-    Returns:
-        The kinds of one group; causal.
-
-    Raises:
-        ValueError: if groups do not fill the layers.
 
     References:
         Llama 4 as implemented in Hugging Face transformers; defaults unverified.
@@ -168,46 +151,66 @@ def irope(num_layers: int, *, chunk: int = 8192, every: int = 4) -> Pattern:
         Llama 4 also normalizes queries and keys of the rotary layers after rotation,
         which is not done here.
     """
-    _at_least(2, every=every)
-    _fills(num_layers, every)
-    local = LayerKind(Rotary(), Chunked(chunk))
-    full = LayerKind(LogScale(form="steps", train_length=chunk), Causal())
-    return (local,) * (every - 1) + (full,)
+
+    summary: ClassVar[str] = "chunks; every 4th layer full, no positions (Llama 4)"
+    chunk: int = 8192
+    every: int = 4
+
+    def __call__(self, encoding: Encoding, num_layers: int, *, causal: bool) -> Kinds:
+        """See `Alike.__call__`."""
+        if not causal:
+            raise ValueError("iRoPE is causal; set model.causal=True.")
+        _fills(num_layers, self.every)
+        local = LayerKind(encoding, Chunked(self.chunk))
+        full = LayerKind(LogScale(form="steps", train_length=self.chunk), Causal())
+        return (local,) * (self.every - 1) + (full,)
 
 
-def local_global(
-    num_layers: int,
-    *,
-    window: int = 1024,
-    every: int = 6,
-    local_wavelength: float = 1e4,
-    global_wavelength: float = 1e6,
-    causal: bool = True,
-) -> Pattern:
-    """Windows and full attention in turn, both with RoPE of their own base.
+@dataclasses.dataclass(frozen=True)
+class LocalGlobal(Alike):
+    """Windows and full attention in turn, both rotary with a base of their own.
 
-    Args:
-        num_layers: number of layers, a multiple of `every`.
+    Attributes:
         window: keys a window holds.
         every: one layer in so many is a full one, the last of each group.
         local_wavelength: base of the rotation in windows.
         global_wavelength: base of the rotation in full layers.
-        causal: windows reach back only, rather than half to each side.
-
-    Returns:
-        The kinds of one group.
-
-    Raises:
-        ValueError: if groups do not fill the layers.
 
     References:
         Gemma 3 technical report, 2025, arXiv 2503.19786; numbers unverified.
     """
-    _at_least(2, every=every)
-    _fills(num_layers, every)
-    local = LayerKind(Rotary(max_wavelength=local_wavelength), _window(window, causal))
-    wide = LayerKind(Rotary(max_wavelength=global_wavelength), _everything(causal))
-    return (local,) * (every - 1) + (wide,)
+
+    summary: ClassVar[str] = "windows; every 6th layer full, each with its own base"
+    window: int = 1024
+    every: int = 6
+    local_wavelength: float = 1e4
+    global_wavelength: float = 1e6
+
+    def __call__(self, encoding: Encoding, num_layers: int, *, causal: bool) -> Kinds:
+        """See `Alike.__call__`."""
+        if not hasattr(encoding, "max_wavelength"):
+            raise ValueError(
+                f"{encoding.title} has no max_wavelength to differ between layers; "
+                "choose a rotary encoding."
+            )
+        _fills(num_layers, self.every)
+        based = lambda base: dataclasses.replace(encoding, max_wavelength=base)
+        local = LayerKind(based(self.local_wavelength), _window(self.window, causal))
+        wide = LayerKind(based(self.global_wavelength), _everything(causal))
+        return (local,) * (self.every - 1) + (wide,)
+
+
+PATTERNS = MappingProxyType(
+    {
+        "alike": Alike,
+        "hwfa": HWFA,
+        "hwfa2": HWFA2,
+        "rnope_swa": RNoPESWA,
+        "irope": IRoPE,
+        "local_global": LocalGlobal,
+    }
+)
+"""Name in configs -> class of settings."""
 
 
 def with_encodings(
@@ -217,8 +220,7 @@ def with_encodings(
 
     DroPE (Gelberg et al. 2025, arXiv 2512.12167), positions dropped after pretraining:
     `with_encodings(spec, lambda encoding: Encoding())`. A model trained with RoPE and
-    tested with ReRoPE: `lambda rope: dataclasses.replace(rope,
-    distance=Rectified(512))`.
+    tested with ReRoPE: `lambda rope: replace(rope, distance=Rectified(512))`.
 
     Args:
         spec: the model's.
@@ -234,16 +236,33 @@ def with_encodings(
     return dataclasses.replace(spec, pattern=pattern)
 
 
-PATTERNS = MappingProxyType(
-    {
-        "hwfa": hwfa,
-        "hwfa2": hwfa2,
-        "rnope_swa": rnope_swa,
-        "irope": irope,
-        "local_global": local_global,
-    }
-)
-"""Name in configs -> function of the number of layers and options."""
+def rectified(spec: TransformerSpec, window: int) -> TransformerSpec:
+    """Returns a spec with ReRoPE in its full layers: HWFA2's form at test time.
+
+    Args:
+        spec: a model trained with RoPE, perhaps composed with a scale, in full layers.
+        window: distances are cut off here; the article took half the trained length.
+
+    Returns:
+        A spec for the same parameters.
+    """
+    distance = Rectified(window, bidirectional=not spec.dims.causal)
+
+    def cut_off(encoding: Encoding) -> Encoding:
+        if isinstance(encoding, Rotary):
+            return dataclasses.replace(encoding, distance=distance)
+        parts = getattr(encoding, "parts", ())
+        cut = tuple((name, cut_off(part)) for name, part in parts)
+        return dataclasses.replace(encoding, parts=cut) if parts else encoding
+
+    everything = _everything(spec.dims.causal)
+    pattern = tuple(
+        kind._replace(encoding=cut_off(kind.encoding))
+        if kind.mask == everything
+        else kind
+        for kind in spec.pattern
+    )
+    return dataclasses.replace(spec, pattern=pattern)
 
 
 def _window(width: int, causal: bool) -> Mask:
@@ -254,10 +273,9 @@ def _everything(causal: bool) -> Mask | None:
     return Causal() if causal else None
 
 
-def _scaled_rotary(rotary: Rotary, train_length: int, causal: bool) -> Encoding:
+def _log_scale(train_length: int, causal: bool) -> LogScale:
     count = "causal" if causal else "all"
-    scale = LogScale(form="trained", train_length=train_length, count=count)
-    return compose(rope=rotary, scale=scale)
+    return LogScale(form="trained", train_length=train_length, count=count)
 
 
 def _at_least(least: int, **numbers: int) -> None:
@@ -267,6 +285,7 @@ def _at_least(least: int, **numbers: int) -> None:
 
 
 def _fills(num_layers: int, every: int) -> None:
+    _at_least(2, every=every)
     if num_layers % every:
         raise ValueError(
             f"groups of {every=} layers do not fill {num_layers=}; change one of them."

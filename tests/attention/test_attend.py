@@ -15,6 +15,7 @@ from ropejax.attention import (
     choose,
     visible_counts,
 )
+from ropejax.attention.choice import block_sizes
 from ropejax.encodings import ALiBi, Dims, Encoding
 from ropejax.tokens import tokens
 
@@ -209,6 +210,13 @@ def test_auto_chooses_by_length_and_says_why(caplog):
     with caplog.at_level("DEBUG", logger="ropejax.attention.api"):
         plain(*inputs())
     assert "dense attention: 24 tokens are fewer than 1024" in caplog.text
+
+
+def test_blocks_are_smaller_for_narrow_windows_unless_given():
+    assert block_sizes(masks.Causal(), None, None) == (256, 128)
+    assert block_sizes(None, None, None) == (256, 128)
+    assert block_sizes(masks.Lambda(4, 256), None, None) == (128, 128)
+    assert block_sizes(masks.Lambda(4, 256), 64, 32) == (64, 32)
 
 
 Q = jnp.zeros((2, 6, 4, 8))

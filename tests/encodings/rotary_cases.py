@@ -58,7 +58,8 @@ def logits(encoding, q, k, where, params=None, scale=1.0, key=None):
     params = prepared(encoding, where, q, k) if params is None else params
     key = where if key is None else key
     queries, keys = encoding.queries(params, q, where), encoding.keys(params, k, key)
-    return encoding.score(params, None, queries, keys, where, key, True, scale)[1]
+    all_pairs = jnp.ones((1, 1, where.length, key.length), bool)
+    return encoding.score(params, None, queries, keys, where, key, all_pairs, scale)[1]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -87,10 +87,11 @@ def test_parameters_and_features_are_dicts_by_name():
     features, state = both.key_features(params, x, q, at)
     assert set(features) == set(state) == {"steps", "gates", "table"}
     alone, _ = both.parts[0][1].key_features(params["steps"], x, q, at)
-    np.testing.assert_array_equal(features["steps"], alone)
+    np.testing.assert_array_equal(features["steps"][0], alone[0])
     # Each part sees its own features, and the state goes back to the part it is of.
     later, _ = both.key_features(params, x, q, at, state)
-    np.testing.assert_allclose(later["steps"], features["steps"] + state["steps"])
+    expected = features["steps"][0] + state["steps"][0][:, None]
+    np.testing.assert_allclose(later["steps"][0], expected)
     own = both.keys(params, q, at.replace(features=features))[0]
     turned = both.parts[0][1].keys(params["steps"], q, at.replace(features=alone))[0]
     np.testing.assert_array_equal(own, turned)

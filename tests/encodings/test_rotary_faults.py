@@ -5,6 +5,7 @@ of the same kinds. B02 and B04 are in `test_rope_extensions.py`, B03 in
 `test_log_scale.py`, B13 in `test_xpos.py`.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ PAIRS = [(257, 256), (1001, 1000), (15_963, 15_962), (2**20 + 1, 2**20)]
 def test_bfloat16_models_tell_neighbours_apart_at_any_position(query, key, trainable):
     """B01: positions and frequencies are never in the model's dtype."""
     rope = Rotary(trainable=trainable)
-    params = rope.init_layer(None, Dims(1, 1, 8, 8))
+    params = rope.init_layer(jax.random.key(0), Dims(1, 1, 8, 8))
     x = ones(1, dtype=jnp.bfloat16)
     ours = logits(rope, x, x, placed([query]), params, key=placed([key]))
     np.testing.assert_allclose(ours[0, 0, 0, 0], 7.0705, atol=0.05)

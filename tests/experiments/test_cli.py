@@ -77,7 +77,7 @@ def test_the_argument_of_a_config_chooses():
         (BASE, ["--config.modle.num_layers=2"], "Did you mean --config.model.num_layers"),
         (BASE, ["--config.steps=2"], "Did you mean --config.train.steps"),
         (BASE, ["--noconfig.model.prenorm"], "Did you mean 'model.pre_norm'"),
-        (BASE, ["--config.model=2"], "config.model is a group .* config.model.num_layers"),
+        (BASE, ["--config.model=2"], "config.model is a group .* set one of .*model.num_layers"),
         (BASE, ["--config.model.rope.typ=yarn"], "no field 'model.rope.typ'"),
         (BASE, ["--config.train.steps=1.5"], "train.steps=1.5.*1.5 is no whole number"),
         (BASE, ["--config.train.steps=many"], "train.steps=many"),

@@ -33,7 +33,7 @@ def reach(spec, length, rng):
 
 def test_hwfa_window_of_the_article():
     """N = 512, L = 24: the largest w with (w - 1) 23 + 1 <= 384 is 17."""
-    pattern = patterns.hwfa(24, train_length=512)
+    pattern = patterns.HWFA(512)(Rotary(), 24, causal=True)
     assert len(pattern) == 24
     assert pattern[0].mask == Window.sliding(17)
     assert 16 * 23 + 1 <= 384 < 17 * 23 + 1
@@ -43,7 +43,7 @@ def test_hwfa_window_of_the_article():
 
 @pytest.mark.parametrize(("full_layers", "places"), [(1, {12}), (2, {8, 16})])
 def test_hwfa2_places_full_layers_as_the_article(full_layers, places):
-    pattern = patterns.hwfa2(24, train_length=512, window=64, full_layers=full_layers)
+    pattern = patterns.HWFA2(512, 64, full_layers)(Rotary(), 24, causal=True)
     assert {at for at, kind in enumerate(pattern) if kind.mask == Causal()} == places
 
 
@@ -52,12 +52,12 @@ def test_windows_reach_a_window_a_layer_and_full_layers_everything(rng):
     index = np.arange(8)
     behind = index[:, None] - index[None, :]
     np.testing.assert_array_equal(reach(local, 8, rng), (behind >= 0) & (behind <= 4))
-    mixed = spec_of(patterns.rnope_swa(2, window=3, every=2), 2)
+    mixed = spec_of(patterns.RNoPESWA(3, 2)(Rotary(), 2, causal=True), 2)
     np.testing.assert_array_equal(reach(mixed, 8, rng), behind >= 0)
 
 
 def test_irope_chunks_are_left_through_full_layers_only(rng):
-    pattern = patterns.irope(2, chunk=4, every=2)
+    pattern = patterns.IRoPE(4, 2)(Rotary(), 2, causal=True)
     chunks = spec_of(pattern[:1], 2)
     index = np.arange(8)
     same = (index[:, None] // 4 == index[None, :] // 4) & (index[:, None] >= index)
@@ -68,7 +68,7 @@ def test_irope_chunks_are_left_through_full_layers_only(rng):
 
 
 def test_local_and_global_layers_have_their_own_base():
-    kinds = patterns.local_global(6)
+    kinds = patterns.LocalGlobal()(Rotary(), 6, causal=True)
     assert [kind.encoding.max_wavelength for kind in kinds] == [1e4] * 5 + [1e6]
 
 
@@ -89,8 +89,8 @@ def test_test_time_switches_keep_the_parameters(rng):
 
 
 def test_hwfa2_takes_rerope_in_full_layers_at_test_time(rng):
-    spec = spec_of(patterns.hwfa2(2, train_length=8, window=3), 2)
-    tested = patterns.hwfa2_at_test(spec, train_length=8, rerope_window=2)
+    spec = spec_of(patterns.HWFA2(8, 3)(Rotary(), 2, causal=True), 2)
+    tested = patterns.rectified(spec, 2)
     assert [kind.encoding == other.encoding for kind, other in zip(
         spec.pattern, tested.pattern, strict=True
     )] == [True, False]  # fmt: skip
@@ -99,15 +99,22 @@ def test_hwfa2_takes_rerope_in_full_layers_at_test_time(rng):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("pattern", "num_layers", "message"),
     [
-        (lambda: patterns.hwfa(1, train_length=8), "num_layers"),
-        (lambda: patterns.rnope_swa(3, every=2), "every=2"),
-        (lambda: patterns.hwfa2(2, train_length=8, window=3, full_layers=2), "layers"),
-        (lambda: patterns.irope(4, every=1), "every"),
-        (lambda: patterns.local_global(6, window=0), "width"),
+        (patterns.HWFA(), 1, "num_layers"),
+        (patterns.RNoPESWA(every=2), 3, "every=2"),
+        (patterns.HWFA2(full_layers=2), 2, "layers"),
+        (patterns.IRoPE(every=1), 4, "every"),
+        (patterns.LocalGlobal(window=0), 6, "width"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(make, message):
+def test_numbers_that_do_not_fit_are_refused(pattern, num_layers, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        pattern(Rotary(), num_layers, causal=True)
+
+
+def test_what_a_pattern_cannot_do_is_refused():
+    with pytest.raises(ValueError, match="causal"):
+        patterns.IRoPE()(Rotary(), 4, causal=False)
+    with pytest.raises(ValueError, match="max_wavelength"):
+        patterns.LocalGlobal()(Encoding(), 6, causal=True)

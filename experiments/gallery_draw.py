@@ -1,0 +1,156 @@
+"""How the gallery draws: lines, heads, matrices, in one style.
+
+Colours are those of Okabe and Ito (2008); values go by cividis, signed ones by PuOr,
+and heads by viridis: all of them are made for colour-blind readers too.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1, 1.5)))
+GREY = "#767676"
+STYLE = MappingProxyType(
+    {
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "axes.titleweight": "bold",
+        "axes.labelsize": 8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.6,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        "legend.frameon": False,
+        "lines.linewidth": 1.2,
+        "image.interpolation": "nearest",
+        "figure.constrained_layout.use": True,
+        "figure.constrained_layout.w_pad": 0.1,
+    }
+)
+PANEL = (3.0, 2.5)
+"""Width and height of a panel, in inches."""
+
+DPI = 160
+
+
+def figure_of(columns: int, title: str, note: str) -> tuple[Figure, list[Axes]]:
+    """Returns a row of empty panels, a title above and a line of explanation below."""
+    figure = Figure(figsize=(columns * PANEL[0], PANEL[1] + 0.4))
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
+    wrapped = textwrap.fill(note, int(figure.get_figwidth() * 19))
+    figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7, color=GREY)
+    return figure, list(axes)
+
+
+def lines(
+    axes: Axes,
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    plain: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    zero: bool = False,
+    **style,
+) -> None:
+    """Draws labelled curves, and RoPE's in grey below them to compare with.
+
+    Args:
+        axes: the panel.
+        curves: abscissas and ordinates by label.
+        plain: the same of RoPE, or None.
+        zero: True for a thin line at zero.
+        **style: of all curves.
+    """
+    if plain is not None:
+        axes.plot(*plain, color=GREY, lw=0.9, label="RoPE", zorder=1)
+    for number, (label, curve) in enumerate(curves.items()):
+        look = {"color": COLOURS[number % 6], "linestyle": DASHES[number % 4]}
+        axes.plot(*curve, label=label, **(look | style))
+    if len(curves) + (plain is not None) > 1:
+        axes.legend(handlelength=2.4)
+    if zero:
+        axes.axhline(0, color=GREY, lw=0.5, zorder=0)
+
+
+def note(axes: Axes, x: float, y: float, text: str, *, across: bool) -> None:
+    """Writes a few grey words; x is a part of the panel if `across`, else y is."""
+    place = axes.get_yaxis_transform() if across else axes.get_xaxis_transform()
+    side = "right" if across else "center"
+    axes.text(x, y, text, transform=place, ha=side, fontsize=7, color=GREY)
+
+
+def heads(axes: Axes, offsets: np.ndarray, values: np.ndarray) -> None:
+    """Draws a curve a head, told apart by colour along a bar."""
+    count = len(values)
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, count))
+    for colour, curve in zip(colours, values, strict=True):
+        axes.plot(offsets, curve, color=colour, lw=1)
+    norm = BoundaryNorm(np.arange(count + 1) + 0.5, count)
+    shown = ScalarMappable(norm, ListedColormap(colours))
+    bar = axes.figure.colorbar(shown, ax=axes, ticks=[1, count], pad=0.02, aspect=30)
+    bar.set_label("head", labelpad=-4)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(which="both", length=0)
+
+
+def matrix(
+    axes: Axes,
+    values: np.ndarray,
+    label: str,
+    *,
+    signed: bool = False,
+    extent: Sequence[float] | None = None,
+    aspect: str = "equal",
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """Draws a matrix with a bar of values; blank where it is NaN.
+
+    Args:
+        axes: the panel.
+        values: rows downwards.
+        label: of the bar, with its unit.
+        signed: True for colours on either side of zero.
+        extent: left, right, bottom and top of the picture; rows and columns if None.
+        aspect: "equal" for square cells, "auto" to fill the panel.
+        limits: values at the ends of the bar; the least and the greatest if None.
+    """
+    if limits is None:
+        known = values[np.isfinite(values)]
+        limits = known.min(), known.max()
+        if signed:
+            most = max(np.abs(known).max(), 1e-9)
+            limits = -most, most
+    shown = axes.imshow(
+        values,
+        cmap=matplotlib.colormaps["PuOr_r" if signed else "cividis"],
+        vmin=limits[0],
+        vmax=limits[1],
+        extent=extent,
+        aspect=aspect,
+    )
+    axes.spines[:].set_visible(False)
+    bar = axes.figure.colorbar(shown, ax=axes, pad=0.02, aspect=25)
+    bar.set_label(label)
+    bar.outline.set_visible(False)
+
+
+def binary(axes: Axes, visible: np.ndarray) -> None:
+    """Draws a boolean matrix, True dark, with a thin grid between its cells."""
+    shades = ListedColormap(["#EEF1F4", COLOURS[0]])
+    axes.imshow(visible, cmap=shades, vmin=0, vmax=1)
+    axes.set_xticks(np.arange(visible.shape[1] + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(visible.shape[0] + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.4)
+    axes.tick_params(which="minor", length=0)
+    axes.spines[:].set_visible(False)

@@ -1,0 +1,112 @@
+"""Which panels show a position encoding: chosen by what its hooks do, never by name."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+
+from experiments import gallery_pictures as pictures
+from experiments import gallery_traits as traits
+from experiments.gallery_pictures import Variants
+from ropejax.encodings import Encoding
+
+
+class Panel(NamedTuple):
+    """A kind of picture, and the encodings for which it means something.
+
+    Attributes:
+        title: what is shown.
+        applies: True if an encoding has it to show.
+        draw: draws all variants together, or a single one if `each`.
+        each: True for a panel a variant.
+    """
+
+    title: str
+    applies: Callable[[Encoding], bool]
+    draw: Callable[[Axes, Variants], None]
+    each: bool = False
+
+
+PANELS = (
+    Panel(
+        "Weights of equal content, causal",
+        traits.does_nothing,
+        pictures.counting_weights,
+    ),
+    Panel("Position vectors", traits.is_absolute, pictures.position_vectors, each=True),
+    Panel("Similarity", traits.is_absolute, pictures.similarity, each=True),
+    Panel(
+        "Similarity by distance", traits.is_absolute, pictures.similarity_by_distance
+    ),
+    Panel("Distance seen", traits.bends_distances, pictures.seen_distances),
+    Panel(
+        "Distance seen, pair by pair",
+        traits.groups_positions,
+        pictures.seen_distance_matrix,
+        each=True,
+    ),
+    Panel(
+        "Wavelengths",
+        lambda e: (
+            traits.is_rotary(e)
+            and not traits.is_on_axes(e)
+            and not traits.bends_distances(e)
+        ),
+        pictures.wavelengths,
+    ),
+    Panel("Change of frequency", traits.is_extended, pictures.frequency_ratios),
+    Panel("Product of equal content", traits.moves_products, pictures.products),
+    Panel("Single pairs", traits.shows_pairs, pictures.single_pairs, each=True),
+    Panel("Long-term decay, bound", traits.has_bound, pictures.decay_bound),
+    Panel("Wavelengths", traits.is_on_axes, pictures.axis_wavelengths, each=True),
+    Panel("Product of equal content", traits.is_on_axes, pictures.products_on_grid, each=True),
+    Panel("Along one axis", traits.is_on_axes, pictures.products_on_axes, each=True),
+    Panel("Values as outputs see them", traits.moves_values, pictures.values),
+    Panel("Factor on queries", traits.scales_queries, pictures.query_factors),
+    Panel(
+        "Position alone, by head",
+        traits.speaks_smoothly,
+        pictures.alone_by_head,
+        each=True,
+    ),
+    Panel(
+        "Position alone, by head", traits.is_table, pictures.alone_as_table, each=True
+    ),
+    Panel(
+        "Position alone, head 1",
+        traits.is_bias_of_place,
+        pictures.alone_as_matrix,
+        each=True,
+    ),
+    Panel(
+        "Weights of equal content, past",
+        lambda e: traits.is_bias(e) and not traits.is_table(e),
+        pictures.alone_weights,
+        each=True,
+    ),
+    Panel("What is left of content", traits.folds, pictures.responses, each=True),
+    Panel("Logits of an example", traits.meets_content, pictures.example, each=True),
+    Panel(
+        "What positions change",
+        traits.meets_content,
+        pictures.example_by_position,
+        each=True,
+    ),
+)
+
+
+def panels_of(variants: Variants) -> list[tuple[str, Callable[[Axes], None]]]:
+    """Returns title and drawing of each panel that shows these settings of a method."""
+    first = next(iter(variants.values()))
+    chosen = []
+    for panel in PANELS:
+        if not panel.applies(first):
+            continue
+        if not panel.each:
+            chosen.append((panel.title, partial(panel.draw, variants=variants)))
+            continue
+        for label, encoding in variants.items():
+            title = f"{panel.title}: {label}" if len(variants) > 1 else panel.title
+            chosen.append((title, partial(panel.draw, variants={label: encoding})))
+    return chosen
