@@ -78,6 +78,7 @@ def get_config(arg: str = "") -> ConfigDict:
 
     config.eval = evaluation = ConfigDict()
     evaluation.lengths = "1:500"  # input lengths, both ends included; "1,10:100:10"
+    evaluation.buckets = ""  # lengths that are padded to and compiled; chosen if not given
     evaluation.samples = 512  # sequences a length
     evaluation.draws = 8  # draws of positions a length; they divide samples
     evaluation.seed = 1  # of examples and positions

@@ -35,6 +35,7 @@ def get_config(arg: str = "") -> ConfigDict:
     config.train.buckets = 2
     config.train.steps = 6000
     config.eval.lengths = "1:40:3,40,45:100:5,110:200:10,225:500:25"
+    config.eval.buckets = "40,100,200,500"
     config.eval.samples = 256
     if chosen["short"] == "yes":
         config.study = "quickstart_short"
@@ -43,6 +44,7 @@ def get_config(arg: str = "") -> ConfigDict:
         config.train.buckets = 1
         config.train.steps = 200
         config.eval.lengths = "2:10:2,15,20,30,40"
+        config.eval.buckets = "10,40"
         config.eval.samples = 64
     elif chosen["short"] != "no":
         raise ValueError(f"short must be yes or no, got {chosen['short']!r}.")

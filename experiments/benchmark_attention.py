@@ -139,14 +139,14 @@ def beside_full(length: int, window: int) -> dict:
     full = cost(by_attend(encoding, "blockwise"), length, gradient=True)
     mask = masks.Window.sliding(window)
     near = cost(by_attend(encoding, "blockwise", mask), length, gradient=True)
-    return {
+    found = {
         "window": window,
         "length": length,
         "full_cpu_ms": full.cpu_s * 1e3,
         "window_cpu_ms": near.cpu_s * 1e3,
         "ratio": {"wall": near.wall_s / full.wall_s, "cpu": near.cpu_s / full.cpu_s},
-        "goal": 1 / 8,
     }
+    return found | ({"goal": 1 / 8} if (length, window) == (8192, 256) else {})
 
 
 def beside_each_other(length: int) -> dict:

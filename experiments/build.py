@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from ml_collections import ConfigDict
 
 from experiments import lengths, options
@@ -80,6 +81,7 @@ class Evaluation:
         samples: sequences a length.
         draws: draws of positions a length.
         seed: of examples and positions.
+        buckets: lengths that batches are padded to; chosen from the lengths if None.
     """
 
     positions: PositionScheme
@@ -87,6 +89,7 @@ class Evaluation:
     samples: int
     draws: int
     seed: int
+    buckets: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,12 +99,14 @@ class Experiment:
     Attributes:
         recipe: what is trained, and how.
         evaluation: how it is scored.
+        learning_rate: the schedule, a function of the step.
         steps: optimizer steps in all.
         seed: from which everything random in training follows.
     """
 
     recipe: Recipe
     evaluation: Evaluation
+    learning_rate: optax.Schedule
     steps: int
     seed: int
 
@@ -128,20 +133,20 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
         {"max_length": train.max_length} | given,
         "train.curriculum_options",
     )
-    positions = make_positions(config)
+    positions, rate = make_positions(config), make_schedule(config)
     check_places(model, task, positions, train.max_length, "training")
     recipe = Recipe(
         model=model,
         task=task,
         positions=positions,
-        optimizer=make_optimizer(config),
+        optimizer=make_optimizer(config, rate),
         curriculum=curriculum,
         buckets=even_buckets(train.max_length, train.buckets),
         batch_size=train.batch_size,
         length_per_row=train.length_per_row,
     )
     evaluation = make_evaluation(config, recipe)
-    return Experiment(recipe, evaluation, steps=train.steps, seed=train.seed)
+    return Experiment(recipe, evaluation, rate, steps=train.steps, seed=train.seed)
 
 
 def make_task(config: ConfigDict) -> Task:
@@ -225,17 +230,23 @@ def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> Transforme
     )
 
 
-def make_optimizer(config: ConfigDict):
-    """Returns the optimizer of a config, its schedule over all `train.steps`."""
-    optim = config.optim
-    rate = schedule(
-        optim.learning_rate,
+def make_schedule(config: ConfigDict) -> optax.Schedule:
+    """Returns the learning rate of a config by step, over all `train.steps`."""
+    return schedule(
+        config.optim.learning_rate,
         steps=config.train.steps,
-        warmup_steps=optim.warmup_steps,
-        final_fraction=optim.final_fraction,
+        warmup_steps=config.optim.warmup_steps,
+        final_fraction=config.optim.final_fraction,
     )
+
+
+def make_optimizer(
+    config: ConfigDict, learning_rate: optax.Schedule
+) -> optax.GradientTransformation:
+    """Returns the optimizer of a config."""
+    optim = config.optim
     return adam(
-        rate,
+        learning_rate,
         weight_decay=optim.weight_decay,
         max_grad_norm=optim.max_grad_norm or None,
         b1=optim.b1,
@@ -269,6 +280,7 @@ def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:
         samples=settings.samples,
         draws=settings.draws,
         seed=settings.seed,
+        buckets=lengths.parse(settings.buckets) if settings.buckets else None,
     )
     check_evaluation(evaluation, recipe.model, recipe.task)
     return evaluation
@@ -287,9 +299,16 @@ def check_evaluation(
             f"eval.draws={evaluation.draws} must divide "
             f"eval.samples={evaluation.samples}, both at least 1."
         )
+    longest = evaluation.lengths[-1]
+    if evaluation.buckets and evaluation.buckets[-1] < longest:
+        raise ValueError(
+            f"the largest of eval.buckets, {evaluation.buckets[-1]}, must hold the "
+            f"longest of eval.lengths, {longest}; leave eval.buckets empty to have "
+            "them chosen."
+        )
     for length in evaluation.lengths:
         task.check_length(length)
-    check_places(model, task, evaluation.positions, evaluation.lengths[-1], "test")
+    check_places(model, task, evaluation.positions, longest, "test")
 
 
 def check_positive(config: ConfigDict) -> None:

@@ -103,9 +103,9 @@ def print_catalogues() -> int:
     }.items():
         print(f"{title}:")
         for name, cls in catalogue.items():
-            print(f"  {name:<26} {cls.summary}")
+            print(f"  {name:<28} {cls.summary}")
             if settings := settings_of(cls):
-                print(f"  {'':<26}   {settings}")
+                print(f"  {'':<28}   {settings}")
         print()
     return 0
 

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Mapping
 
 import numpy as np
+import optax
 from tensorboardX import SummaryWriter
 
 from experiments.progress import Line
@@ -35,6 +36,7 @@ class Curves:
         """Takes the metrics of a dispatch, and returns the latest figures."""
         count = len(progress.metrics.loss)
         metrics = progress.metrics._asdict()
+        self._seconds = [*self._seconds[-19:], (count, progress.seconds)]
         first = progress.step - count
         start = 0
         for end in range(1, count + 1):
@@ -44,7 +46,6 @@ class Curves:
                 start = end
         if start < count:
             self._window.append({k: v[start:] for k, v in metrics.items()})
-        self._seconds = [*self._seconds[-19:], (count, progress.seconds)]
         return Line(
             progress.step,
             self._speed(),
@@ -63,22 +64,13 @@ class Curves:
         return sum(count for count, _ in timed) / sum(seconds for _, seconds in timed)
 
     def _write(self, step: int) -> None:
-        names = ("loss", "accuracy", "grad_norm", "length")
-        point = {
-            name: float(np.concatenate([part[name] for part in self._window]).mean())
-            for name in names
-        }
+        mean = lambda name: float(np.concatenate([w[name] for w in self._window]).mean())
+        point = {name: mean(name) for name in ("loss", "accuracy", "grad_norm")}
+        point["mean_length"] = mean("length")
+        point["learning_rate"] = float(self._learning_rate(step - 1))
+        point["steps_per_s"] = self._speed()
         self._window = []
-        speed = self._speed() if self._seconds else None
-        self._writer.write(
-            "training",
-            step=step,
-            loss=point["loss"],
-            accuracy=point["accuracy"],
-            grad_norm=point["grad_norm"],
-            mean_length=point["length"],
-            steps_per_s=speed,
-        )
-        for name, value in (point | ({"steps_per_s": speed} if speed else {})).items():
+        self._writer.write("training", step=step, **point)
+        for name, value in point.items():
             self._board.add_scalar(f"train/{name}", value, step)
         self._board.flush()

@@ -13,6 +13,7 @@ does not see the input.
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 from rich.console import Console
@@ -126,12 +127,12 @@ def evaluate_run(
 
 
 def changed_evaluation(
-    run: Run, lengths_text: str | None, positions: str | None, changes: Mapping[str, int]
+    run: Run, lengths_text: str | None, positions: str | None, changes: Mapping[str, Any]
 ) -> tuple[Evaluation, str | None]:
     """Returns the run's evaluation with some settings changed, and its scheme's label."""
     evaluation = run.experiment.evaluation
     if lengths_text is not None:
-        changes = {**changes, "lengths": lengths.parse(lengths_text)}
+        changes = {**changes, "lengths": lengths.parse(lengths_text), "buckets": None}
     label = run.test_positions
     if positions is not None:
         name, text = options.split(positions, "--positions")

@@ -38,7 +38,7 @@ SETTINGS = MappingProxyType(
                 "long_factors": tuple(np.geomspace(1, 4, _PAIRS).tolist())
             }
         },
-        "leaky_rerope": {f"factor {k}": {"factor": k} for k in (2.0, 4.0, 16.0)},
+        "leaky_rerope": {f"factor {k}": {"factor": float(k)} for k in (2, 4, 16)},
         "log_scale": {
             form: {"form": form} for form in ("post_hoc", "trained", "natural", "steps")
         },
@@ -47,6 +47,11 @@ SETTINGS = MappingProxyType(
             "16 rows extended": {"max_position": 16, "extension": 0.4},
         },
         "kerple": {kernel: {"kernel": kernel} for kernel in ("log", "power")},
+        "m_rope": {
+            "contiguous": {},
+            "interleaved": {"interleaved": True, "sections": (12, 10, 10)},
+        },
+        "grape_m": {"step of 1 at the start": {"initial_step": 1.0}},
         "fire": {"threshold 32": {"threshold": 32.0}},
         "rope_2d": {form: {"form": form} for form in ("block", "alternating")},
     }

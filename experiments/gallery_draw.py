@@ -12,7 +12,8 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -43,6 +44,9 @@ PANEL = (3.0, 2.5)
 """Width and height of a panel, in inches."""
 
 DPI = 160
+
+MOST = 30.0
+"""Logits beyond this many nats look alike: a softmax makes nothing of them."""
 
 
 def figure_of(columns: int, title: str, note: str) -> tuple[Figure, list[Axes]]:
@@ -98,10 +102,8 @@ def heads(axes: Axes, offsets: np.ndarray, values: np.ndarray) -> None:
         axes.plot(offsets, curve, color=colour, lw=1)
     norm = BoundaryNorm(np.arange(count + 1) + 0.5, count)
     shown = ScalarMappable(norm, ListedColormap(colours))
-    bar = axes.figure.colorbar(shown, ax=axes, ticks=[1, count], pad=0.02, aspect=30)
-    bar.set_label("head", labelpad=-4)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(which="both", length=0)
+    bar = _bar(axes, shown, "head", ticks=[1, count])
+    bar.ax.yaxis.labelpad = -4
 
 
 def matrix(
@@ -112,7 +114,7 @@ def matrix(
     signed: bool = False,
     extent: Sequence[float] | None = None,
     aspect: str = "equal",
-    limits: tuple[float, float] | None = None,
+    logarithmic: bool = False,
 ) -> None:
     """Draws a matrix with a bar of values; blank where it is NaN.
 
@@ -123,26 +125,30 @@ def matrix(
         signed: True for colours on either side of zero.
         extent: left, right, bottom and top of the picture; rows and columns if None.
         aspect: "equal" for square cells, "auto" to fill the panel.
-        limits: values at the ends of the bar; the least and the greatest if None.
+        logarithmic: True for colours by the logarithm of (positive) values.
     """
-    if limits is None:
-        known = values[np.isfinite(values)]
-        limits = known.min(), known.max()
-        if signed:
-            most = max(np.abs(known).max(), 1e-9)
-            limits = -most, most
-    shown = axes.imshow(
-        values,
-        cmap=matplotlib.colormaps["PuOr_r" if signed else "cividis"],
-        vmin=limits[0],
-        vmax=limits[1],
-        extent=extent,
-        aspect=aspect,
-    )
+    known = values[np.isfinite(values)]
+    ends = known.min(), known.max()
+    if signed:
+        most = min(max(np.abs(known).max(), 1e-9), MOST)
+        ends = -most, most
+    norm = (LogNorm if logarithmic else Normalize)(*ends)
+    colours = matplotlib.colormaps["PuOr_r" if signed else "cividis"]
+    shown = axes.imshow(values, colours, norm=norm, extent=extent, aspect=aspect)
     axes.spines[:].set_visible(False)
-    bar = axes.figure.colorbar(shown, ax=axes, pad=0.02, aspect=25)
+    clipped = known.min() < ends[0] or known.max() > ends[1]
+    _bar(axes, shown, label, extend="both" if clipped else "neither")
+
+
+def _bar(axes: Axes, shown: ScalarMappable, label: str, **settings) -> Colorbar:
+    """A bar of colours exactly as tall as the panel, whatever its proportions."""
+    place = axes.inset_axes((1.03, 0, 0.045, 1))
+    bar = axes.figure.colorbar(shown, cax=place, **settings)
     bar.set_label(label)
     bar.outline.set_visible(False)
+    if "ticks" in settings:
+        bar.ax.tick_params(which="both", length=0)
+    return bar
 
 
 def binary(axes: Axes, visible: np.ndarray) -> None:

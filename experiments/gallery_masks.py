@@ -43,7 +43,7 @@ MASKS = MappingProxyType(
         "blockwise_causal": BlockwiseCausal(8),
         "global": Global(first=2, at=(20,)),
         "prefix": Causal() | Prefix(8),
-        "marked": Causal() | Marked("prefix"),
+        "marked": Causal() | Marked("marked"),
         "random": Random(3),
         "lambda": Lambda(sinks=4, window=8),
         "longformer": Longformer(8, globals=2),
@@ -59,10 +59,10 @@ MASKS = MappingProxyType(
 def visible(mask: Mask, length: int = LENGTH) -> Bool[np.ndarray, "N L L"]:
     """Returns which query (row) sees which key (column), for each head.
 
-    The first quarter of the tokens is marked as a prefix.
+    Every eighth token and the one after it are marked.
     """
-    marks = (jnp.arange(length) < length // 4).astype(jnp.int32)[None]
-    where = tokens(length, streams={"prefix": marks})
+    marks = (jnp.arange(length) % 8 < 2).astype(jnp.int32)[None]
+    where = tokens(length, streams={"marked": marks})
     return np.asarray(mask(where, where))[0]
 
 

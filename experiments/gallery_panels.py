@@ -7,6 +7,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from experiments import gallery_pictures as pictures
+from experiments import gallery_rotary_pictures as rotary
 from experiments import gallery_traits as traits
 from experiments.gallery_pictures import Variants
 from ropejax.encodings import Encoding
@@ -30,7 +31,7 @@ class Panel(NamedTuple):
 
 PANELS = (
     Panel(
-        "Weights of equal content, causal",
+        "Weights, causal",
         traits.does_nothing,
         pictures.counting_weights,
     ),
@@ -39,11 +40,11 @@ PANELS = (
     Panel(
         "Similarity by distance", traits.is_absolute, pictures.similarity_by_distance
     ),
-    Panel("Distance seen", traits.bends_distances, pictures.seen_distances),
+    Panel("Distance seen", traits.bends_distances, rotary.seen_distances),
     Panel(
         "Distance seen, pair by pair",
         traits.groups_positions,
-        pictures.seen_distance_matrix,
+        rotary.seen_distance_matrix,
         each=True,
     ),
     Panel(
@@ -53,25 +54,33 @@ PANELS = (
             and not traits.is_on_axes(e)
             and not traits.bends_distances(e)
         ),
-        pictures.wavelengths,
+        rotary.wavelengths,
     ),
-    Panel("Change of frequency", traits.is_extended, pictures.frequency_ratios),
-    Panel("Product of equal content", traits.moves_products, pictures.products),
-    Panel("Single pairs", traits.shows_pairs, pictures.single_pairs, each=True),
-    Panel("Long-term decay, bound", traits.has_bound, pictures.decay_bound),
-    Panel("Wavelengths", traits.is_on_axes, pictures.axis_wavelengths, each=True),
-    Panel("Product of equal content", traits.is_on_axes, pictures.products_on_grid, each=True),
-    Panel("Along one axis", traits.is_on_axes, pictures.products_on_axes, each=True),
+    Panel("Change of frequency", traits.is_extended, rotary.frequency_ratios),
+    Panel("Product of equal content", traits.moves_products, rotary.products),
+    Panel("Single pairs", traits.shows_pairs, rotary.single_pairs, each=True),
+    Panel("Long-term decay, bound", traits.has_bound, rotary.decay_bound),
+    Panel("Wavelengths", traits.is_on_axes, rotary.axis_wavelengths, each=True),
+    Panel(
+        "Product of equal content",
+        traits.is_on_axes,
+        rotary.products_on_grid,
+        each=True,
+    ),
+    Panel("Along one axis", traits.is_on_axes, rotary.products_on_axes, each=True),
     Panel("Values as outputs see them", traits.moves_values, pictures.values),
     Panel("Factor on queries", traits.scales_queries, pictures.query_factors),
     Panel(
         "Position alone, by head",
-        traits.speaks_smoothly,
+        traits.speaks_in_curves,
         pictures.alone_by_head,
         each=True,
     ),
     Panel(
-        "Position alone, by head", traits.is_table, pictures.alone_as_table, each=True
+        "Position alone, by head",
+        traits.speaks_in_numbers,
+        pictures.alone_as_table,
+        each=True,
     ),
     Panel(
         "Position alone, head 1",

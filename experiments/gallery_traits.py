@@ -1,5 +1,7 @@
 """What kind of thing an encoding does, read off its hooks: what the gallery goes by."""
 
+import jax
+
 from experiments import gallery_numbers as numbers
 from ropejax.encodings import Encoding
 from ropejax.encodings.axial import MultiAxisRotary
@@ -106,14 +108,23 @@ def moves_values(encoding: Encoding) -> bool:
 
 def scales_queries(encoding: Encoding) -> bool:
     """Returns True if queries change and keys do not."""
-    return overrides(encoding, "queries") and not overrides(encoding, "keys", "product")
+    return (
+        overrides(encoding, "queries")
+        and not overrides(encoding, "keys", "product")
+        and not reads_tokens(encoding)
+    )
 
 
 def speaks_alone(encoding: Encoding) -> bool:
-    """Returns True if queries and keys of zeros have logits: position by itself."""
-    if reads_tokens(encoding) or is_on_axes(encoding):
-        return False
-    return bool(numbers.no_content(encoding, 4).values.any())
+    """Returns True if queries and keys of zeros have logits: position by itself.
+
+    Biases do; so do views of queries with parameters in them, frequencies aside.
+    """
+    learns = type(encoding).init_layer not in (Encoding.init_layer, Rotation.init_layer)
+    views = overrides(encoding, "queries") and learns
+    return (views or overrides(encoding, "bias", "logits")) and not reads_tokens(
+        encoding
+    )
 
 
 def is_bias(encoding: Encoding) -> bool:
@@ -123,12 +134,20 @@ def is_bias(encoding: Encoding) -> bool:
 
 def is_table(encoding: Encoding) -> bool:
     """Returns True if those numbers are learned one by one."""
-    return is_bias(encoding) and "table" in numbers.start(encoding)
+    if not is_bias(encoding):
+        return False
+    return "table" in jax.eval_shape(lambda: numbers.start(encoding))
 
 
-def speaks_smoothly(encoding: Encoding) -> bool:
-    """Returns True if position by itself is a curve, not a table."""
-    return speaks_alone(encoding) and not is_table(encoding)
+def speaks_in_curves(encoding: Encoding) -> bool:
+    """Returns True if position by itself is a smooth function of distance."""
+    smooth = (is_bias(encoding) or folds(encoding)) and not is_table(encoding)
+    return smooth and speaks_alone(encoding)
+
+
+def speaks_in_numbers(encoding: Encoding) -> bool:
+    """Returns True if position by itself comes of a table or a learned projection."""
+    return speaks_alone(encoding) and not speaks_in_curves(encoding)
 
 
 def is_bias_of_place(encoding: Encoding) -> bool:

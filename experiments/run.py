@@ -107,6 +107,7 @@ def run_experiment(
     config = workdir.plain(config)
     run = Run(config, build(config), pathlib.Path(folder))
     workdir.check_same(run.folder, config)
+    _tell_of_new_schedule(run, console)
     with workdir.locked(run.folder):
         workdir.write_config(run.folder, config)
         with run.writer() as writer:
@@ -116,6 +117,18 @@ def run_experiment(
     if summary:
         tables.print_summary(results.read(run.folder), console=console)
     return scores
+
+
+def _tell_of_new_schedule(run: Run, console: Console) -> None:
+    """A run that is extended under a decaying rate is not the longer run from the start."""
+    found = workdir.read_config(run.folder)
+    steps, optim = run.config["train"]["steps"], run.config["optim"]
+    if found and found["train"]["steps"] < steps and optim["final_fraction"] < 1:
+        console.print(
+            f"note: the learning rate decays over train.steps, which was "
+            f"{found['train']['steps']} and is now {steps}: it rises again where the "
+            "run goes on."
+        )
 
 
 def train_run(run: Run, writer: ResultsWriter, console: Console) -> TrainState:
@@ -132,8 +145,15 @@ def train_run(run: Run, writer: ResultsWriter, console: Console) -> TrainState:
     )
     first = max(checkpoints.steps(), default=0)
     if first:
-        console.print(f"{run.folder}: resuming at step {first} of {steps}")
-    curves = Curves(writer, run.folder / "tensorboard", settings["log_every"], first)
+        what = f"resuming at step {first} of" if first < steps else "already trained to"
+        console.print(f"{run.folder}: {what} {steps}")
+    curves = Curves(
+        writer,
+        run.folder / "tensorboard",
+        every=settings["log_every"],
+        first=first,
+        learning_rate=run.experiment.learning_rate,
+    )
 
     def on_dispatch(progress: Progress) -> None:
         bar.show(progress.step, figures(curves.add(progress)))
@@ -141,7 +161,8 @@ def train_run(run: Run, writer: ResultsWriter, console: Console) -> TrainState:
             return
         checkpoints.wait()
         if progress.step not in checkpoints.steps():
-            checkpoints.save(progress.state, {"loss": progress.metrics.loss.mean()})
+            loss = float(progress.metrics.loss.mean())
+            checkpoints.save(progress.state, {"loss": loss})
             checkpoints.wait()
         raise StoppedError(
             f"stopped at step {progress.step} of {steps}, all saved in {run.folder}; "

@@ -81,6 +81,7 @@ def score(
                 samples=evaluation.samples,
                 draws=evaluation.draws,
                 seed=evaluation.seed,
+                buckets=evaluation.buckets,
                 on_length=on_length,
             )
     return dict(sorted(scores.items()))

@@ -2,6 +2,7 @@
 
 from ropejax.attention.api import attend as attend
 from ropejax.attention.blockwise import blockwise as blockwise
+from ropejax.attention.cache import Cache as Cache
 from ropejax.attention.choice import Choice as Choice
 from ropejax.attention.choice import choose as choose
 from ropejax.attention.dense import dense as dense

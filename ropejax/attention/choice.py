@@ -11,7 +11,7 @@ from ropejax.masks import Mask
 IMPLEMENTATIONS = ("auto", "dense", "blockwise")
 
 SHORT = 1024
-"""Below this many queries and keys, the whole matrix of logits is the faster way."""
+"""Below its square of pairs the whole matrix of logits is small, and the faster way."""
 
 _BLOCK_Q, _BLOCK_K = 256, 128
 _NEAR = 1024  # a window up to which smaller blocks of queries pay
@@ -61,9 +61,9 @@ def choose(
         raise ValueError(f'{obstacle}; use implementation="dense".')
     if implementation != "auto":
         return Choice(implementation, "asked for by name")
-    longest = max(num_queries, num_keys)
-    if longest < SHORT:
-        return Choice("dense", f"{longest} tokens are fewer than {SHORT}")
+    pairs = f"{num_queries} queries x {num_keys} keys"
+    if num_queries * num_keys < SHORT**2:
+        return Choice("dense", f"{pairs} are fewer than {SHORT} x {SHORT}")
     if obstacle:
         warnings.warn(
             f"{obstacle}, so {num_queries} queries and {num_keys} keys are attended "
@@ -72,7 +72,7 @@ def choose(
             stacklevel=3,
         )
         return Choice("dense", obstacle)
-    return Choice("blockwise", f"{longest} tokens are at least {SHORT}")
+    return Choice("blockwise", f"{pairs} are at least {SHORT} x {SHORT}")
 
 
 def block_sizes(mask, block_q: int | None, block_k: int | None) -> tuple[int, int]:

@@ -79,7 +79,7 @@ def rotation_angles(
 
 def pair_angles(
     positions: Shaped[Array, "*B L r"],
-    frequencies: Float[np.ndarray, " R"] | Float[Array, "*#B #L R"],
+    frequencies: Frequencies | Float[Array, "*#B #L R"],
     *,
     scale: float = 1.0,
     offset: float = 0.0,

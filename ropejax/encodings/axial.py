@@ -15,6 +15,7 @@ from jaxtyping import Array, Int, Shaped
 
 from ropejax.encodings.angles import rotary_frequencies
 from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.encodings.rotary_base import Pairs
 
@@ -27,7 +28,13 @@ class MultiAxisRotary(RotaryAttention):
 
     Positions are `[B, L, A]`; plain ones `[B, L]` stand for equal positions on all
     axes, as text tokens have them.
+
+    Attributes:
+        frequencies: an extension of RoPE, applied to the frequencies before they are
+            dealt out (Qwen3-VL: YaRN).
     """
+
+    frequencies: FrequencyMap = FrequencyMap()
 
     @property
     def num_axes(self) -> int:

@@ -83,6 +83,11 @@ class Compose(Encoding):
         return self._owner("product") is not None
 
     @property
+    def has_mix(self) -> bool:
+        """True if one part has a mix of its own."""
+        return self._owner("mix") is not None
+
+    @property
     def position_limit(self) -> int | None:
         """The lowest of the parts' limits."""
         limits = [part.position_limit for _, part in self.parts]

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from ropejax.encodings.choices import positive
 
-Ratios = Float[np.ndarray, " R"] | Float[Array, "B R"]
+Ratios = Float[np.ndarray, " R"] | Float[Array, "#B R"]
 Length = Int[Array, " B"]
 Scale = float | Float[Array, "B 1"]
 

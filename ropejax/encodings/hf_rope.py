@@ -22,11 +22,17 @@ from ropejax.encodings.rotary import Rotary, RotaryAttention
 from ropejax.encodings.rotation import Layout
 from ropejax.encodings.yarn_map import YaRNScaling
 
-_ANY_TYPE = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
+_ANY_TYPE = (
+    "rope_type",
+    "type",
+    "rope_theta",
+    "partial_rotary_factor",
+    "mrope_section",
+    "mrope_interleaved",
+)
 
 _KEYS = {
-    "default": ("mrope_section", "mrope_interleaved"),
-    "mrope": ("mrope_section", "mrope_interleaved"),
+    "default": (),
     "linear": ("factor",),
     "dynamic": ("factor", "original_max_position_embeddings"),
     "yarn": (
@@ -56,7 +62,7 @@ _KEYS = {
 }
 """The keys that each type of RoPE may have."""
 
-_OLD_NAMES = {"su": "longrope"}
+_OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
 _INTERLEAVED = ("gptj", "codegen", "cohere", "cohere2", "glm", "glm4")
 """Model types whose code pairs neighbouring channels."""
@@ -102,6 +108,7 @@ def rotary_from_hf(
     fraction = _fraction(config, rope)
     frequencies = _MAPS[kind](config, rope, fraction)
     options = {
+        "frequencies": frequencies,
         "max_wavelength": float(_theta(config, rope)),
         "layout": layout,
         "rotary_fraction": 1.0 if kind == "proportional" else fraction,
@@ -109,7 +116,7 @@ def rotary_from_hf(
     }
     sections = rope.get("mrope_section")
     if sections is None:
-        return Rotary(frequencies=frequencies, **options)
+        return Rotary(**options)
     interleaved = bool(rope.get("mrope_interleaved", False))
     return MRoPE(sections=tuple(sections), interleaved=interleaved, **options)
 
@@ -228,7 +235,6 @@ def _proportional(config, rope, fraction) -> FrequencyMap:
 
 _MAPS = {
     "default": _default,
-    "mrope": _default,
     "linear": _linear,
     "dynamic": _dynamic,
     "yarn": _yarn,

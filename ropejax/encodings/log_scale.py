@@ -65,11 +65,10 @@ class LogScale(Encoding):
     these are not counted.
 
     Attributes:
-        form: "post_hoc" for models trained without, from Su's articles and bojone's
-        code;
+        form: "post_hoc" for models trained without (Su's articles and bojone's code);
             "trained" for models trained with it (N = 512 there, usually the trained
             length); "natural" for Chiang and Cholak's `ln n`; "steps" for Llama 4's
-            temperature (N = 8192, weight 0.1 there; not verified against its configs).
+            temperature (N = 8192, weight 0.1 in its configs).
         train_length: N, in tokens.
         count: what a query sees: "causal" or "all".
         weight: of the logarithm in "steps".

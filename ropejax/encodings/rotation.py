@@ -38,9 +38,8 @@ def rotate(
         x: `[*B, L, N, H]`, any float dtype.
         angles: radians, `[*B, L, R]`, float32, the same for all heads; or
             `[*B, L, N, R]` for angles a head.
-        layout: "half" pairs channels (r, r + R), "interleaved" (2 r, 2 r + 1). A
-        model's
-            queries and keys must share one; weights move between the two by a
+        layout: "half" pairs channels (r, r + R), "interleaved" (2 r, 2 r + 1). Queries
+            and keys of a model must share one; weights move from one to the other by a
             permutation.
         factor: multiplies the rotated channels (YaRN's attention factor).
 

@@ -202,14 +202,20 @@ def choice(implementation, length, normalizer=None):
 
 
 def test_auto_chooses_by_length_and_says_why(caplog):
-    assert choice("auto", 1023) == ("dense", "1023 tokens are fewer than 1024")
-    assert choice("auto", 1024) == ("blockwise", "1024 tokens are at least 1024")
+    assert choice("auto", 1023) == (
+        "dense",
+        "1023 queries x 1023 keys are fewer than 1024 x 1024",
+    )
+    assert choice("auto", 1024) == (
+        "blockwise",
+        "1024 queries x 1024 keys are at least 1024 x 1024",
+    )
     assert choice("dense", 9999).why == "asked for by name"
     with pytest.warns(UserWarning, match="Entmax needs whole rows"):
         assert choice("auto", 4096, Entmax()).implementation == "dense"
     with caplog.at_level("DEBUG", logger="ropejax.attention.api"):
         plain(*inputs())
-    assert "dense attention: 24 tokens are fewer than 1024" in caplog.text
+    assert "dense attention: 24 queries x 24 keys are fewer" in caplog.text
 
 
 def test_blocks_are_smaller_for_narrow_windows_unless_given():

@@ -165,6 +165,8 @@ def test_plain_rope_claims_no_product():
     assert compose(Rotary(), XPos()).has_product
     nested = compose(inner=compose(XPos(), ALiBi()), rope=Rotary())
     assert nested.has_product
+    assert not nested.has_mix
+    assert not compose(a=nested, b=compose(c=ALiBi())).has_mix
     with pytest.raises(ValueError, match="product"):
         compose(inner=nested, other=ReRoPE())
 

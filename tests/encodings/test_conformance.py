@@ -1,14 +1,65 @@
 """Every encoding of the catalogue, with default settings, keeps the contract."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from ropejax import testing
 from ropejax.encodings import ENCODINGS, Encoding
 from ropejax.tokens import tokens
 
+EVERY = pytest.mark.parametrize("name", ENCODINGS)
 
-@pytest.mark.parametrize("name", ENCODINGS)
+
+@EVERY
 def test_encoding_keeps_the_contract(name):
     testing.check_encoding(ENCODINGS[name]())
+
+
+@EVERY
+def test_some_other_setting_makes_a_difference(name):
+    """No two settings are mixed up, by a cache or by a setting without effect."""
+    encoding = ENCODINGS[name]()
+    others = list(itertools.islice(testing.variants(encoding), 8))
+    if encoding == Encoding():
+        return
+    assert others, "no setting has an obvious other value"
+    assert len({encoding, *others}) > len(others)
+    shapes = parameter_shapes(encoding)
+    if any(parameter_shapes(other) != shapes for other in others):
+        return
+    inputs = testing.example(encoding)
+    limit = encoding.position_limit or 2**20
+    at = min(40, (limit - 1) // 8) * jnp.arange(8)[None]
+    wanted = output(encoding, inputs, at)
+    assert any((output(other, inputs, at) != wanted).any() for other in others)
+
+
+def parameter_shapes(encoding):
+    rng = jax.random.key(0)
+    return jax.eval_shape(
+        lambda rng: (
+            encoding.init_shared(rng, testing.DIMS),
+            encoding.init_layer(rng, testing.DIMS),
+        ),
+        rng,
+    )
+
+
+def output(encoding, inputs, at):
+    run = jax.jit(lambda inputs: testing.run(encoding, inputs, tokens(8, positions=at)))
+    return np.asarray(run(inputs))
+
+
+@pytest.mark.fast
+def test_catalogue_describes_every_encoding_once():
+    for name, kind in ENCODINGS.items():
+        testing.check_description(kind())
+        assert kind().reference or kind is Encoding, name
+        assert name == name.lower()
+        assert name.replace("_", "").isalnum()
+    described = [(kind.title, kind.summary) for kind in ENCODINGS.values()]
+    assert len(set(described)) == len(described)

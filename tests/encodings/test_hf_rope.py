@@ -87,10 +87,18 @@ def test_older_names_of_the_same_things():
 
 
 def test_sections_make_a_multimodal_rotation():
-    ours = rotary_from_hf(config(type="mrope", mrope_section=[2, 3, 3]))
-    assert ours == MRoPE(sections=(2, 3, 3), round_frequencies=True)
-    frequencies = ours.frequencies_of_pairs({}, 16)
-    np.testing.assert_allclose(frequencies, rotary_frequencies(16), rtol=1e-7)
+    expected = MRoPE(sections=(2, 3, 3), round_frequencies=True)
+    for kind in ("mrope", "default"):
+        rope = {"type": kind, "mrope_section": [2, 3, 3]}
+        assert rotary_from_hf(config(**rope)) == expected
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    dealt = {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    both = rotary_from_hf(config(**yarn, **dealt))
+    assert (both.sections, both.interleaved) == ((4, 2, 2), True)
+    np.testing.assert_array_equal(
+        both.frequencies_of_pairs({}, 16),
+        rotary_from_hf(config(**yarn)).frequencies_of_pairs({}, 16),
+    )
 
 
 def test_extension_defaults_to_the_ratio_of_lengths():

@@ -188,6 +188,7 @@ def test_every_field_of_the_config_is_read():
         ({"train__curriculum_options": "min_length=50"}, "min_length must lie in"),
         ({"eval__lengths": "5:1"}, "cannot read '5:1' in lengths"),
         ({"eval__lengths": ""}, "cannot read '' in lengths"),
+        ({"eval__buckets": "8,40"}, "the largest of eval.buckets, 40, must hold .* 50"),
         ({"eval__samples": 100}, "eval.draws=8 must divide eval.samples=100"),
         ({"train__steps": 0}, "train.steps must be at least 1, got 0"),
         ({"train__log_every": 0}, "train.log_every must be at least 1, got 0"),

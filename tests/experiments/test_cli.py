@@ -141,7 +141,7 @@ def test_list_has_one_line_for_everything(capsys):
     printed = capsys.readouterr().out
     for catalogue in (TASKS, ENCODINGS, POSITIONS, CURRICULA):
         for name, cls in catalogue.items():
-            assert f"  {name:<26} {cls.summary}\n" in printed
+            assert f"  {name:<28} {cls.summary}\n" in printed
             assert cls.summary
     assert "max_position=2048, per_sequence=False, per_layer=False" in printed
 

@@ -25,6 +25,7 @@ from ropejax.training import Recipe, TrainState, Uniform, adam, init_state, trai
 from ropejax.training.checkpoint import Checkpoints, CheckpointWarning
 from ropejax.training.loop import dispatch
 from ropejax.training.step import draw_batch, step_lengths
+from tests.compiled_programs import kept_in
 
 STEPS = 10
 ROOT = pathlib.Path(__file__).parents[2]
@@ -79,14 +80,8 @@ def run(steps: int, saver: Checkpoints | None = None, save_every: int = 5):
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """A folder of compiled programs, so that other processes need not compile again."""
-    folder = tmp_path_factory.mktemp("compiled")
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, (str(folder), 0.0), strict=True):
-        jax.config.update(name, value)
-    yield folder
-    for name, value in before.items():
-        jax.config.update(name, value)
+    with kept_in(tmp_path_factory.mktemp("compiled")) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

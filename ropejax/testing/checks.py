@@ -1,10 +1,4 @@
-"""Checks that hold a position encoding to the contract, for its author's own tests.
-
-`check_encoding(MyEncoding())` runs attention under an encoding in every way that the
-library will: compiled, mapped, in half precision, with padding, decoding from a cache,
-with keys stored in any order. It says which promise is broken. It knows no method by
-name, so an encoding that passes works with everything else.
-"""
+"""Promises of the encoding contract, each with what it says when it is broken."""
 
 import dataclasses
 import functools
@@ -15,124 +9,13 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ropejax import masks
-from ropejax.attention import attend
 from ropejax.encodings.base import Dims, Encoding
+from ropejax.testing.running import DIMS, Inputs, compiled, example, run
 from ropejax.tokens import Tokens, tokens
-from ropejax.typing import Array, Float
-
-DIMS = Dims(
-    num_heads=4, num_kv_heads=2, head_dim=8, embed_dim=16, num_layers=2, causal=True
-)
-"""The sizes that checks use: small, and with grouped heads."""
-
-Inputs = dict[str, Any]
-"""What `example` makes: arrays by name, parameters among them."""
-
-CAUSAL = masks.Causal()
 
 _LENGTH = 8
 _SHORT = 5
-
-
-def example(
-    encoding: Encoding,
-    seed: int = 0,
-    *,
-    dims: Dims = DIMS,
-    length: int = _LENGTH,
-    batch: int = 2,
-) -> Inputs:
-    """Returns random inputs and parameters of one attention under an encoding.
-
-    Parameters are moved off their initial values, as training would, so that what
-    starts at zero counts.
-
-    Args:
-        encoding: the encoding.
-        seed: of all that is random.
-        dims: sizes of the model.
-        length: number of tokens, L.
-        batch: number of rows, B.
-
-    Returns:
-        "x" `[B, L, D]`, the layer's input; "q", "k", "v" `[B, L, N or K, H]`, added to
-        projections of x by "wq", "wk", "wv"; and "shared" and "layer", the parameters.
-    """
-    rng = np.random.default_rng(seed)
-
-    def normal(*shape):
-        return jnp.asarray(rng.normal(size=shape), jnp.float32)
-
-    inputs = {"x": normal(batch, length, dims.embed_dim)}
-    heads = {"q": dims.num_heads, "k": dims.num_kv_heads, "v": dims.num_kv_heads}
-    for name, count in heads.items():
-        inputs[name] = normal(batch, length, count, dims.head_dim)
-        weights = normal(dims.embed_dim, count, dims.head_dim)
-        inputs["w" + name] = weights * dims.embed_dim**-0.5
-
-    def init(rng):
-        rng_shared, rng_layer = jax.random.split(rng)
-        return {
-            "shared": encoding.init_shared(rng_shared, dims),
-            "layer": encoding.init_layer(rng_layer, dims),
-        }
-
-    params = _compiled(init)(jax.random.key(seed))
-    return inputs | jax.tree.map(lambda leaf: leaf + 0.3 * normal(*leaf.shape), params)
-
-
-def run(
-    encoding: Encoding,
-    inputs: Inputs,
-    where: Tokens,
-    *,
-    dims: Dims = DIMS,
-    mask: Any = CAUSAL,
-    past: int = 0,
-    order: Array | None = None,
-    **settings,
-) -> Float[Array, "B T N H"]:
-    """Returns the outputs of one attention, all hooks called as a model calls them.
-
-    Args:
-        encoding: the encoding.
-        inputs: what `example` made.
-        where: where the tokens are.
-        dims: sizes of the model.
-        mask: a mask of (query, key), or None.
-        past: number of tokens that are cached already: features are made in two parts,
-            and queries are those of the second only.
-        order: storage order of the keys, `[L]`; as they come if None.
-        **settings: passed on to `attend`.
-    """
-    x = encoding.embed(inputs["shared"], inputs["x"], where)
-    q, k, v = (
-        inputs[name]
-        + jnp.einsum("bld,dnh->blnh", x, inputs["w" + name].astype(x.dtype))
-        for name in "qkv"
-    )
-    query = where.block(past, where.length - past) if past else where
-    key = where if order is None else where.permuted(order)
-    params = encoding.prepare(inputs["shared"], inputs["layer"], query, key, dims)
-    query_features, key_features = _features(encoding, params, x, q, k, where, past)
-    where = where.replace(features=key_features)
-    if order is not None:
-        where = where.permuted(order)
-        k, v = (jnp.take(part, order, axis=1) for part in (k, v))
-    return attend(
-        q[:, past:],
-        k,
-        v,
-        encoding=encoding,
-        params=params,
-        query=query.replace(features=query_features),
-        key=where,
-        mask=mask,
-        **settings,
-    )
 
 
 def check_encoding(
@@ -166,8 +49,6 @@ def check_description(encoding: Encoding) -> None:
     for name in ("title", "summary"):
         if not getattr(encoding, name):
             raise AssertionError(f"{kind} has no {name}.")
-    if type(encoding) is not Encoding and not encoding.reference:
-        raise AssertionError(f"{kind} has no reference.")
     if "\n" in encoding.summary:
         raise AssertionError(f"The summary of {kind} is longer than a line.")
     same = dataclasses.replace(encoding)
@@ -217,7 +98,7 @@ class _Checks:
     def all(self) -> None:
         batch, length = self.inputs["x"].shape[:2]
         at = jnp.broadcast_to(jnp.arange(length), (batch, length))
-        program = _compiled(self._value_and_grads)
+        program = compiled(self._value_and_grads)
         ones = jnp.ones_like(self.inputs["q"])
         base, grads = program(self.inputs, self._placed(at), ones)
         chex.assert_tree_all_finite((base, grads))
@@ -304,14 +185,14 @@ class _Checks:
         order = jnp.roll(jnp.arange(length)[::-1], 3)
         if self.encoding.has_carry:
             order = None
-        decode = _compiled(
+        decode = compiled(
             lambda inputs: self.attention(inputs, where, past=_SHORT, order=order)
         )
         self._same(
             decode(self.inputs),
             out[:, _SHORT:],
-            "decoding (later queries, features with a state, keys in another order "
-            f"unless carried, {next(iter(given))} {apart} apart) differs from the whole",
+            "decoding differs from the whole (later queries, features with a state, "
+            f"keys in another order unless carried, {next(iter(given))} {apart} apart)",
         )
 
     def _eager(self, base) -> None:
@@ -324,7 +205,7 @@ class _Checks:
         half = {name: self.inputs[name].astype(jnp.bfloat16)[:, None] for name in names}
         where = tokens(base.shape[1])
         mapped = jax.vmap(lambda row: self.attention(self.inputs | row, where))
-        out = _compiled(mapped)(half)[:, 0]
+        out = compiled(mapped)(half)[:, 0]
         if out.dtype != jnp.bfloat16:
             self._fail(f"outputs of bfloat16 inputs are {out.dtype}")
         self._same(out, base, "bfloat16 rows under vmap are far from the batch", 0.05)
@@ -344,23 +225,3 @@ class _Checks:
 
     def _fail(self, why: str) -> None:
         raise AssertionError(f"{self.encoding!r}: {why}.")
-
-
-def _compiled(function):
-    """Returns the function compiled, with little time spent on making it fast."""
-    if jax.default_backend() != "cpu":
-        return jax.jit(function)
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
-
-
-def _features(encoding, params, x, q, k, where: Tokens, past: int):
-    """Returns features of the queries and of all keys, made in two parts if cached."""
-    if not past:
-        key_features, _ = encoding.key_features(params, x, k, where)
-        return encoding.query_features(params, x, q, where), key_features
-    rest = where.length - past
-    before, after = where.block(0, past), where.block(past, rest)
-    first, state = encoding.key_features(params, x[:, :past], k[:, :past], before)
-    second, _ = encoding.key_features(params, x[:, past:], k[:, past:], after, state)
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), first, second)
-    return encoding.query_features(params, x[:, past:], q[:, past:], after, state), both

@@ -1,0 +1,154 @@
+"""Decoding with a cache: one token at a time, in chunks and at once agree."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax import masks
+from ropejax.attention import Cache, attend
+from ropejax.encodings import ENCODINGS, Encoding, Rotary
+from ropejax.tokens import tokens
+from tests.attention import cases
+
+LENGTH = 12
+FAST = {"none", "rope", "rerope", "xpos", "shaw", "t5", "alibi", "cope", "fox", "path"}
+
+
+def decoded(encoding, arrays, chunks, dims=cases.DIMS):
+    """Returns outputs of the tokens, fed in chunks of the given sizes."""
+    shared, layer = arrays["shared"], arrays["layer"]
+
+    def features(cache, x, q, k, here):
+        """What the encoding computes for a chunk, from the state so far."""
+        state = None if cache is None else cache.state
+        known = here if cache is None else cache.key
+        params = encoding.prepare(shared, layer, here, known, dims)
+        at_query = encoding.query_features(params, x, q, here, state)
+        at_key, state = encoding.key_features(params, x, k, here, state)
+        return here.replace(features=at_query), here.replace(features=at_key), state
+
+    def step(cache, chunk, start):
+        q, k, v, x = chunk
+        query, key, state = features(cache, x, q, k, tokens(q.shape[1], offset=start))
+        if cache is None:
+            cache = Cache.empty(k, v, key, capacity=LENGTH + 3)
+        cache = cache.extended(k, v, key, state)
+        out = attend(
+            q,
+            cache.k,
+            cache.v,
+            encoding=encoding,
+            params=encoding.prepare(shared, layer, query, cache.key, dims),
+            query=query,
+            key=cache.key,
+            mask=masks.Causal(),
+        )
+        return cache, out
+
+    step = cases.jit(step)
+    cache, start, outs = None, 0, []
+    for size in chunks:
+        chunk = [arrays[name][:, start : start + size] for name in "qkvx"]
+        cache, out = step(cache, chunk, jnp.int32(start))
+        outs.append(out)
+        start += size
+    return jnp.concatenate(outs, axis=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
+        for name, encoding in ENCODINGS.items()
+        if not encoding.length_dependent
+    ],
+)
+def test_decoding_equals_the_full_pass(name):
+    encoding = ENCODINGS[name]()
+    arrays = cases.case(encoding, LENGTH).arrays
+    full = cases.jit(cases.attention(encoding))(arrays)
+    got = decoded(encoding, arrays, [5, *[1] * (LENGTH - 5)])
+    np.testing.assert_allclose(got, full, atol=1e-5)
+
+
+def test_chunks_of_any_size_agree():
+    arrays = cases.case(Rotary(), LENGTH).arrays
+    full = cases.attention(Rotary())(arrays)
+    for chunks in ([1] * LENGTH, [4, 3, 5], [LENGTH]):
+        got = decoded(Rotary(), arrays, chunks)
+        np.testing.assert_allclose(got, full, atol=1e-5)
+
+
+def chunk(size, start=0, seed=0):
+    rng = np.random.default_rng(seed)
+    k, v = (cases.normal(rng, 1, size, 2, 8) for _ in "kv")
+    return k, v, tokens(size, offset=start)
+
+
+def test_overflow_is_refused_and_never_silent():
+    cache = Cache.empty(*chunk(3), capacity=4).extended(*chunk(3))
+    with pytest.raises(ValueError, match="capacity 4 overflows: it holds 3 tokens"):
+        cache.extended(*chunk(2, 3))
+    with pytest.raises(ValueError, match="overflows"):
+        jax.jit(lambda c: c.extended(*chunk(5)))(cache)
+    traced = jax.jit(lambda c: c.extended(*chunk(2, 3)))(cache)
+    assert np.isnan(traced.k).any()
+    assert not np.isnan(cache.extended(*chunk(1, 3)).k).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"capacity": 0}, "capacity must be positive, got 0"),
+        ({"capacity": 4, "sinks": 4}, "sinks must be in 0 .. capacity - 1 = 3, got 4"),
+    ],
+)
+def test_bad_sizes_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Cache.empty(*chunk(1), **settings)
+
+
+def test_rolling_keeps_sinks_and_the_latest_at_constant_memory():
+    cache = Cache.empty(*chunk(1), capacity=6, sinks=2)
+    extend = jax.jit(lambda cache, *new: cache.extended(*new))
+    ks = []
+    for n in range(20):
+        k, v, key = chunk(1, n, seed=n)
+        cache = extend(cache, k, v, key)
+        ks.append(k)
+        kept = [*range(min(n + 1, 2)), *range(max(2, n - 3), n + 1)]
+        held = np.asarray(cache.key.valid)[0]
+        index = np.asarray(cache.key.index)[0]
+        assert sorted(index[held]) == kept
+        for slot in np.nonzero(held)[0]:
+            np.testing.assert_array_equal(cache.k[0, slot], ks[index[slot]][0, 0])
+        at_rank, newest = cache.by_rank()
+        ranks = np.asarray(at_rank.positions)[0]
+        assert [int(ranks[index == j][-1]) for j in kept] == list(range(len(kept)))
+        assert int(newest[0, 0]) == len(kept) - 1
+    assert cache.k.shape == (1, 6, 2, 8)
+    with pytest.raises(ValueError, match="one token at a time, got 2"):
+        cache.extended(*chunk(2, 20))
+
+
+def test_streaming_equals_the_lambda_mask_without_positions():
+    rng = np.random.default_rng(0)
+    q, k, v = (cases.normal(rng, 1, 20, 2, 8) for _ in "qkv")
+    where = tokens(20)
+    settings = {"encoding": Encoding(), "mask": masks.Lambda(2, 4)}
+    full = attend(q, k, v, query=where, key=where, **settings)
+    cache = Cache.empty(k[:, :1], v[:, :1], tokens(1), capacity=6, sinks=2)
+
+    @jax.jit
+    def step(cache, q, k, v, n):
+        cache = cache.extended(k, v, tokens(1, offset=n))
+        query = tokens(1, offset=n)
+        return cache, attend(
+            q, cache.k, cache.v, query=query, key=cache.key, encoding=Encoding()
+        )
+
+    for n in range(20):
+        one = [x[:, n : n + 1] for x in (q, k, v)]
+        cache, out = step(cache, *one, jnp.int32(n))
+        np.testing.assert_allclose(out[:, 0], full[:, n], atol=1e-6)
