@@ -27,8 +27,7 @@ DIMS = Dims(
 
 def encoding_cost(encoding: Encoding, length: int, implementation: str) -> dict:
     """Forward, and forward with gradients, of one layer under an encoding."""
-    rng = jax.random.key(0)
-    inputs = example(encoding, rng, dims=DIMS, length=length, batch=1)
+    inputs = example(encoding, dims=DIMS, length=length, batch=1)
     where = positions_of(encoding, length)
     attended = lambda inputs: run(
         encoding, inputs, where, dims=DIMS, implementation=implementation

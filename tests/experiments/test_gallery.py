@@ -1,7 +1,5 @@
 """The pictures show what the methods are: each number drawn has a closed form."""
 
-import dataclasses
-
 import matplotlib.image
 import numpy as np
 import pytest
@@ -230,24 +228,13 @@ def test_what_cannot_be_drawn_is_refused(argv, words, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def _kinds(mask):
-    """The classes of a mask and of its parts."""
-    found = {type(mask)}
-    for field in dataclasses.fields(mask):
-        value = getattr(mask, field.name)
-        for part in value if isinstance(value, tuple) else [value]:
-            if isinstance(part, masks.Mask):
-                found |= _kinds(part)
-    return found
-
-
 def test_every_mask_has_a_picture():
     public = {
         value
         for value in vars(masks).values()
         if isinstance(value, type) and issubclass(value, masks.Mask)
     }
-    drawn = set().union(*map(_kinds, gallery_masks.MASKS.values()))
+    drawn = set().union(*map(gallery_masks.kinds_of, gallery_masks.MASKS.values()))
     assert public - {masks.Mask} == drawn
 
 
