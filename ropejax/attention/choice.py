@@ -96,6 +96,6 @@ def block_sizes(mask, block_q: int | None, block_k: int | None) -> tuple[int, in
 def _needs_whole_rows(encoding: Encoding, normalizer: Normalizer) -> str:
     if not normalizer.blockwise:
         return f"{type(normalizer).__name__} needs whole rows of logits"
-    if getattr(encoding, "needs_whole_rows", False):
+    if encoding.needs_whole_rows:
         return f"{encoding.title} needs whole rows of logits"
     return ""

@@ -121,6 +121,8 @@ class Encoding:
         by_distance: True if positions enter through differences only, so that a table
             of distances may stand in for them.
         has_carry: True if a logit depends on the tokens between query and key.
+        needs_whole_rows: True if a logit depends on others of its row, so that no engine
+            can work on blocks of keys.
     """
 
     title: ClassVar[str] = "No encoding"
@@ -131,6 +133,17 @@ class Encoding:
     length_dependent: ClassVar[bool] = False
     by_distance: ClassVar[bool] = True
     has_carry: ClassVar[bool] = False
+    needs_whole_rows: ClassVar[bool] = False
+
+    @property
+    def has_product(self) -> bool:
+        """True if logits are more than one dot product of the first views."""
+        return type(self).product is not Encoding.product
+
+    @property
+    def has_mix(self) -> bool:
+        """True if outputs are more than weights against values."""
+        return type(self).mix is not Encoding.mix
 
     @property
     def position_limit(self) -> int | None:

@@ -78,6 +78,11 @@ class Compose(Encoding):
         return self._owner("carry") is not None
 
     @property
+    def needs_whole_rows(self) -> bool:
+        """True if any part does."""
+        return any(part.needs_whole_rows for _, part in self.parts)
+
+    @property
     def has_product(self) -> bool:
         """True if one part has a product of its own."""
         return self._owner("product") is not None
@@ -239,7 +244,7 @@ class Compose(Encoding):
 
     def _owner(self, hook: str) -> str | None:
         """The name of the part that has this hook, None if there is none."""
-        owners = [name for name, part in self.parts if _has(part, hook)]
+        owners = [name for name, part in self.parts if getattr(part, f"has_{hook}")]
         if len(owners) > 1:
             raise ValueError(
                 f"{' and '.join(owners)} each have a {hook} of their own, and only one "
@@ -272,10 +277,3 @@ def _own(side: Tokens, name: str) -> Tokens:
     if side.features is None:
         return side
     return side.replace(features=side.features[name])
-
-
-def _has(part: Encoding, hook: str) -> bool:
-    if hook == "carry":
-        return part.has_carry
-    overridden = getattr(type(part), hook) is not getattr(Encoding, hook)
-    return getattr(part, f"has_{hook}", overridden)
