@@ -36,7 +36,7 @@ format: $(READY) ## mend style
 	$(BIN)/ruff format .
 
 clean: ## remove the environment and caches; runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-newest build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp rather than the folder: an installation cut short is done again.

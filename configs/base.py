@@ -1,7 +1,7 @@
 """Every setting of an experiment: its meaning, its unit, and the papers' value.
 
 Other configs start from this one and change a few lines, so that what a file changes is
-the experiment. Names are looked up, and numbers become objects, in experiments/build.py.
+the experiment. Names and numbers become objects in experiments/build.py.
 
 Settings of a task, an encoding, a position scheme or a curriculum are written as the
 arguments of its class, for example `max_wavelength=5e5, layout=interleaved`; objects as
@@ -14,7 +14,7 @@ from ml_collections.config_dict import placeholder
 
 
 def get_config(arg: str = "") -> ConfigDict:
-    """Returns the settings of Ruoss et al. 2023 (arXiv 2305.16843), consecutive positions.
+    """Returns the settings of Ruoss et al. 2023 (arXiv 2305.16843), at plain positions.
 
     Args:
         arg: must be empty; configs that take an argument say so.
@@ -78,11 +78,11 @@ def get_config(arg: str = "") -> ConfigDict:
 
     config.eval = evaluation = ConfigDict()
     evaluation.lengths = "1:500"  # input lengths, both ends included; "1,10:100:10"
-    evaluation.buckets = ""  # lengths that are padded to and compiled; chosen if not given
+    evaluation.buckets = ""  # lengths padded to, a compiled shape each; "": chosen
     evaluation.samples = 512  # sequences a length
     evaluation.draws = 8  # draws of positions a length; they divide samples
     evaluation.seed = 1  # of examples and positions
-    evaluation.positions = placeholder(str)  # at test time; those of training if not given
+    evaluation.positions = placeholder(str)  # at test time; else those of training
     evaluation.options = ""  # settings of the test-time scheme
 
     return config

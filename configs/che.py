@@ -1,11 +1,12 @@
-"""The Chomsky-hierarchy tasks under any encoding and position scheme.
+r"""The Chomsky-hierarchy tasks under any encoding and position scheme.
 
 Reproduces: the setting of Ruoss et al. 2023, "Randomized positional encodings boost
-length generalization of transformers" (arXiv 2305.16843), section 4 and table 1: trained
-on lengths 1 to 40, scored on lengths 41 to 500. The paper reports the best of 10 seeds
-and 3 learning rates (1e-4, 3e-4, 5e-4) after 2,000,000 steps.
+length generalization of transformers" (arXiv 2305.16843), table 1: trained on lengths 1
+to 40, scored on lengths 41 to 500. For the same benchmark Deletang et al. 2022 (arXiv
+2207.02098, appendix A) report the best of 10 seeds and the learning rates 1e-4, 3e-4
+and 5e-4, after 1,000,000 steps.
 
-    python -m experiments.main --workdir=runs/reverse \\
+    python -m experiments.main --workdir=runs/reverse \
         --config=configs/che.py:task=reverse_string,encoding=rope,positions=randomized
 """
 

@@ -1,6 +1,6 @@
 """The quickstart: one small model with plain and one with randomized positions.
 
-Reproduces: the effect of Ruoss et al. 2023 (arXiv 2305.16843), small enough for a laptop.
+Reproduces: the effect of Ruoss et al. 2023 (arXiv 2305.16843), at a laptop's size.
 
     make quickstart
 """

@@ -1,4 +1,4 @@
-"""What the commands share: help, errors in one line, and the cache of compiled programs."""
+"""What the commands share: help, one-line errors, the cache of compiled programs."""
 
 import argparse
 import inspect
@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from experiments.options import nearest

@@ -1,4 +1,4 @@
-"""The training curve of a run: averages over a window of steps, to rows and TensorBoard."""
+"""The training curve of a run: means over some steps, as rows and for TensorBoard."""
 
 import pathlib
 from collections.abc import Mapping
@@ -71,7 +71,9 @@ class Curves:
         return sum(count for count, _ in timed) / sum(seconds for _, seconds in timed)
 
     def _write(self, step: int) -> None:
-        mean = lambda name: float(np.concatenate([w[name] for w in self._window]).mean())
+        mean = lambda name: float(
+            np.concatenate([w[name] for w in self._window]).mean()
+        )
         point = {name: mean(name) for name in ("loss", "accuracy", "grad_norm")}
         point["mean_length"] = mean("length")
         point["learning_rate"] = float(self._learning_rate(step - 1))

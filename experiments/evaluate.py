@@ -1,9 +1,9 @@
-"""Scores a trained run at any lengths, also with other positions than in training.
+r"""Scores a trained run at any lengths, also with other positions than in training.
 
     python -m experiments.evaluate --workdir=runs/reverse --lengths=1:500
     python -m experiments.evaluate --workdir=runs/reverse --positions=evenly_spaced
-    python -m experiments.evaluate --workdir=runs/reverse --lengths=50:500:50 \\
-        --positions="randomized(max_position=1024)" \\
+    python -m experiments.evaluate --workdir=runs/reverse --lengths=50:500:50 \
+        --positions="randomized(max_position=1024)" \
         --encoding_options="distance=Rectified(512)"
 
 Scores are appended to the run's results, each beside that of the best predictor that
@@ -18,13 +18,17 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from experiments import command, labels, lengths, options, results, scoring, tables
-from experiments.build import (
-    PARTS,
-    Evaluation,
-    check_evaluation,
-    make_positions,
+from experiments import (
+    command,
+    labels,
+    lengths,
+    options,
+    results,
+    scoring,
+    tables,
 )
+from experiments.build import PARTS, make_positions
+from experiments.checks import Evaluation, check_scorable
 from experiments.run import Run, open_run
 from ropejax.evaluation import LengthScore
 from ropejax.nn import TransformerSpec
@@ -112,7 +116,7 @@ def evaluate_run(
     recipe = run.experiment.recipe
     evaluation, where = changed_evaluation(run, lengths_text, positions, changes or {})
     model, encoding = changed_model(run, encoding_options)
-    check_evaluation(evaluation, model, recipe.task)
+    check_scorable(evaluation, model, recipe.task)
     asked = scoring.Scoring(
         model,
         recipe.task,
@@ -127,9 +131,12 @@ def evaluate_run(
 
 
 def changed_evaluation(
-    run: Run, lengths_text: str | None, positions: str | None, changes: Mapping[str, Any]
+    run: Run,
+    lengths_text: str | None,
+    positions: str | None,
+    changes: Mapping[str, Any],
 ) -> tuple[Evaluation, str | None]:
-    """Returns the run's evaluation with some settings changed, and its scheme's label."""
+    """Returns the run's evaluation with settings changed, and its scheme's label."""
     evaluation = run.experiment.evaluation
     if lengths_text is not None:
         changes = {**changes, "lengths": lengths.parse(lengths_text), "buckets": None}

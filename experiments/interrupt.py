@@ -1,4 +1,4 @@
-"""Ctrl-C and termination, heard between two dispatches so that the state can be saved."""
+"""Ctrl-C and termination, heard between two dispatches, so that nothing is lost."""
 
 import signal
 import threading

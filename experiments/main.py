@@ -1,8 +1,10 @@
-"""Trains and scores one model; the same command resumes a run that was stopped.
+r"""Trains and scores one model; the same command resumes a run that was stopped.
 
-    python -m experiments.main --workdir=runs/reverse \\
-        --config=configs/che.py:task=reverse_string,encoding=rope,positions=randomized \\
+    python -m experiments.main --workdir=runs/reverse \
+        --config=configs/che.py:task=reverse_string,encoding=rope,positions=randomized \
         --config.train.steps=20000
+
+Every field of a config can be set as --config.group.field=value.
 """
 
 from collections.abc import Sequence

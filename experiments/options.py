@@ -30,7 +30,10 @@ def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, An
         call = ast.parse(f"settings({text})", mode="eval").body
     except SyntaxError:
         raise _unreadable(text, where) from None
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
+    if (
+        not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name))
+        or call.args
+    ):
         raise _unreadable(text, where)
     names = [keyword.arg for keyword in call.keywords]
     if None in names or len(set(names)) < len(names):
@@ -73,9 +76,9 @@ def construct(
     known = [f.name for f in dataclasses.fields(cls) if f.init and f.name not in also]
     for name in options:
         if name not in known:
-            listed = ", ".join(known) or "none"
+            hint, listed = nearest(name, known), ", ".join(known) or "none"
             raise ValueError(
-                f"{where}: {cls.__name__} has no setting {name!r}.{nearest(name, known)} "
+                f"{where}: {cls.__name__} has no setting {name!r}.{hint} "
                 f"Its settings: {listed}."
             )
     return _called(cls, (), _coerced(cls, options, where), where)

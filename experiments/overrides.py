@@ -56,7 +56,7 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
         raise ValueError(str(error).replace("flag --", "--", 1)) from None
     if left[1:]:
         raise ValueError(
-            f"{left[1]!r} is no argument; fields are given as --config.group.field=value."
+            f"{left[1]!r} is no argument; write fields as --config.group.field=value."
         )
     return holder.value
 

@@ -82,10 +82,10 @@ class Bar:
             return
         self._printed = now
         speed = (done - self._from) / max(now - self._started, 1e-9)
-        left = f", {clock((self._total - done) / speed)} left" if speed else ""
-        self._console.print(
-            f"{self._what} {done}/{self._total}  {figures}{left if not finished else ''}"
-        )
+        left = ""
+        if speed and not finished:
+            left = f", {clock((self._total - done) / speed)} left"
+        self._console.print(f"{self._what} {done}/{self._total}  {figures}{left}")
 
 
 def figures(line: Line) -> str:

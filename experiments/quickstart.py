@@ -1,4 +1,4 @@
-"""Trains one small model with plain and one with randomized positions, and compares them.
+"""Trains one small model with plain and one with randomized positions; compares them.
 
     make quickstart             about 6 minutes on 2 cores
     make quickstart SEEDS=3     means and spreads over 3 seeds
@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seeds", type=int, default=1, metavar="N", help="runs a position scheme"
     )
-    parser.add_argument("--short", action="store_true", help="seconds, no effect to see")
+    parser.add_argument(
+        "--short", action="store_true", help="seconds, no effect to see"
+    )
     parser.add_argument(
         "--workdir",
         metavar="DIR",

@@ -120,7 +120,7 @@ def run_experiment(
 
 
 def _tell_of_new_schedule(run: Run, console: Console) -> None:
-    """A run that is extended under a decaying rate is not the longer run from the start."""
+    """Extended under a decaying rate, a run is not the longer one from the start."""
     found = workdir.read_config(run.folder)
     steps, optim = run.config["train"]["steps"], run.config["optim"]
     if found and found["train"]["steps"] < steps and optim["final_fraction"] < 1:

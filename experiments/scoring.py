@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments import results
-from experiments.build import Evaluation
+from experiments.checks import Evaluation
 from experiments.progress import Bar
 from experiments.results import ResultsWriter
 from ropejax.evaluation import LengthScore, evaluate

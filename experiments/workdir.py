@@ -40,7 +40,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Returns eight hexadecimal digits that the fields which alter training determine."""
+    """Returns eight hexadecimal digits, from the fields that alter training."""
     fields = {
         name: value for name, value in flat(config).items() if not name.startswith(FREE)
     }
@@ -58,8 +58,8 @@ def check_same(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
         return
     there, here = flat(found), flat(config)
     lines = [
-        f"{name} is {there.get(name, 'absent')!r} there and {here.get(name, 'absent')!r} "
-        "here"
+        f"{name} is {there.get(name, 'absent')!r} there "
+        f"and {here.get(name, 'absent')!r} here"
         for name in sorted(there.keys() | here.keys())
         if there.get(name) != here.get(name) and not name.startswith(FREE)
     ]

@@ -49,6 +49,8 @@ class Kerple(Encoding):
         The official code writes parameters back into their range before each use. Here
         they are left alone and clamped at use; where one is out of range, only a
         gradient whose descent leads back into it passes, so training behaves alike.
+        That happens in `prepare`, which the gradient of a whole layer reaches at once;
+        such a rule has no forward-mode derivative.
     """
 
     kernel: Kernel = "log"
@@ -63,6 +65,18 @@ class Kerple(Encoding):
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"a", "p"}`, `[N]`, uniform in 0 .. 1 and 0 .. 2."""
         return _init_kernel(rng, dims)
+
+    def prepare(
+        self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
+    ) -> Params:
+        """Returns the parameters, held in their range."""
+        return {
+            name: _held(values, _LEAST, self._largest(name))
+            for name, values in layer.items()
+        }
+
+    def _largest(self, name: str) -> float:
+        return _LARGEST_POWER if name == "p" and self.kernel == "power" else jnp.inf
 
     def bias(
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array
@@ -103,6 +117,9 @@ class WeightedKerple(Kerple):
             f"weight_{name}": values for name, values in weight.items()
         }
 
+    def _largest(self, name: str) -> float:
+        return _LARGEST_POWER if name == "weight_p" else super()._largest(name)
+
     def bias(
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array
     ) -> None:
@@ -130,31 +147,30 @@ def _init_kernel(rng, dims):
 def log_kernel(
     relative: Shaped[Array, "*P"], a: Float[Array, " N"], p: Float[Array, " N"]
 ) -> Float[Array, "*P"]:
-    """Returns `-p log(1 + a |r|)` a head, `[B, N, ...]`; a and p are held above 0.01.
+    """Returns `-p log(1 + a |r|)` of each head, `[B, N, ...]`.
 
     Args:
         relative: key minus query position of any pairs, `[B, ...]`.
-        a: inside the logarithm, of each head.
-        p: in front of it.
+        a: inside the logarithm, positive.
+        p: in front of it, positive.
     """
     distance = jnp.abs(relative[:, None].astype(jnp.float32))
-    a, p = (_heads(_held(x, _LEAST, jnp.inf), distance.ndim) for x in (a, p))
+    a, p = (_heads(x, distance.ndim) for x in (a, p))
     return -p * jnp.log1p(a * distance)
 
 
 def power_kernel(
     relative: Shaped[Array, "*P"], a: Float[Array, " N"], p: Float[Array, " N"]
 ) -> Float[Array, "*P"]:
-    """Returns `-a |r|^p` a head, `[B, N, ...]`; a is held above 0.01, p also below 2.
+    """Returns `-a |r|^p` of each head, `[B, N, ...]`.
 
     Args:
         relative: key minus query position of any pairs, `[B, ...]`.
-        a: factor of each head.
-        p: exponent of each head.
+        a: factor, positive.
+        p: exponent, positive.
     """
     distance = jnp.abs(relative[:, None].astype(jnp.float32))
-    a = _heads(_held(a, _LEAST, jnp.inf), distance.ndim)
-    p = _heads(_held(p, _LEAST, _LARGEST_POWER), distance.ndim)
+    a, p = (_heads(x, distance.ndim) for x in (a, p))
     apart = distance > 0
     power = jnp.where(apart, distance, 1.0) ** p
     return -a * jnp.where(apart, power, 0.0)

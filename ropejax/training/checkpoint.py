@@ -204,7 +204,7 @@ class Checkpoints:
             self._manager.reload()
 
     def _set_aside_unranked(self) -> None:
-        """Orbax reads all metrics when it opens a folder, and fails if one is damaged."""
+        """Orbax reads all metrics when it opens a folder, and fails on bad ones."""
         for path in self.directory.glob("[0-9]*/metrics/metrics"):
             try:
                 json.loads(path.read_text())
@@ -260,7 +260,7 @@ def _checksum(leaf: jax.Array) -> int | None:
 def _check_same(
     path: pathlib.Path, found: Mapping[str, str], wanted: Mapping[str, jax.Array]
 ) -> None:
-    """Raises `_OtherStateError` naming what differs, unless all names and shapes agree."""
+    """Raises `_OtherStateError` naming what differs, if anything does."""
     ours = {name: _describe(leaf) for name, leaf in wanted.items()}
     lines = [
         f"{name}: {found.get(name, 'absent')} there, {ours.get(name, 'absent')} here"

@@ -57,7 +57,7 @@ def test_without_a_correction_it_is_the_inner_bias():
     layer = zeros | {"inner": inner}
     params = encoding.prepare({"inner": {}}, layer, where, where, dims(heads, 8))
     logits = jax.random.normal(jax.random.key(0), (1, heads, 4, 4))
-    wanted = logits + Kerple().bias(inner, where, where, 1.0)
+    wanted = logits + Kerple().bias(params["inner"], where, where, 1.0)
     np.testing.assert_allclose(
         encoding.logits(params, logits, where, where), wanted, atol=1e-6
     )

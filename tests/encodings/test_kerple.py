@@ -11,8 +11,9 @@ from tests.encodings.additive_cases import assert_golden, dims, load
 CASE = "kerple_H4_L17"
 
 
-def bias(encoding, params, length=17):
+def bias(encoding, layer, length=17):
     where = tokens(length)
+    params = encoding.prepare({}, layer, where, where, dims(4, 4))
     return encoding.bias(params, where, where, 1.0)[0]
 
 
@@ -29,6 +30,7 @@ def test_weight_kernel_equals_the_official_code():
     params = {name: jnp.asarray(golden[f"w_bias_{name}"]) for name in "ap"}
     params |= {f"weight_{name}": jnp.asarray(golden[f"w_wei_{name}"]) for name in "ap"}
     encoding, where = WeightedKerple(), tokens(17)
+    params = encoding.prepare({}, params, where, where, dims(4, 4))
     assert encoding.bias(params, where, where, 1.0) is None
     got = encoding.logits(params, jnp.asarray(golden["x"]), where, where)
     visible = np.tri(17, dtype=bool)

@@ -39,7 +39,7 @@ def config_with(**changes) -> ConfigDict:
 
 
 def test_the_base_config_is_the_published_model():
-    """Ruoss et al. 2023, and google-deepmind/randomized_positional_encodings@e8c6474."""
+    """As in google-deepmind/randomized_positional_encodings@e8c6474."""
     experiment = build(base.get_config())
     recipe, evaluation = experiment.recipe, experiment.evaluation
     assert recipe.model.dims == (8, 8, 8, 64, 5, False)
@@ -155,8 +155,14 @@ def test_every_field_of_the_config_is_read():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task__name": "reverse_strings"}, "task.name='reverse_strings' .*'reverse_str"),
-        ({"encoding__name": "rop"}, "encoding.name='rop' is unknown. Did you mean 'rope'"),
+        (
+            {"task__name": "reverse_strings"},
+            "task.name='reverse_strings' .*'reverse_str",
+        ),
+        (
+            {"encoding__name": "rop"},
+            "encoding.name='rop' is unknown. Did you mean 'rope'",
+        ),
         ({"positions__name": "random"}, "positions.name='random' .*'randomized'"),
         ({"train__curriculum": "unifrom"}, "train.curriculum='unifrom' .*'uniform'"),
         ({"model__activation": "geluu"}, "model.activation='geluu' .*'gelu'"),
@@ -174,7 +180,10 @@ def test_every_field_of_the_config_is_read():
         ({"encoding__options": "layout=half)("}, "cannot read"),
         ({"encoding__options": "layout=open('x')"}, "class='open' is unknown"),
         ({"encoding__options": "layout=a.b"}, "cannot read 'a.b'"),
-        ({"encoding__options": "max_wavelength=wide"}, "max_wavelength must be a number"),
+        (
+            {"encoding__options": "max_wavelength=wide"},
+            "max_wavelength must be a number",
+        ),
         ({"task__options": "modulus=3"}, "ReverseString has no setting 'modulus'"),
         ({"eval__options": "max_position=9"}, "name it in eval.positions"),
         (
@@ -201,7 +210,10 @@ def test_every_field_of_the_config_is_read():
         ({"model__embed_dim": 40}, "head_dim=5 times .* is 5; make it even"),
         ({"model__num_heads": 6}, "model.num_heads=6 must divide model.embed_dim=64"),
         ({"model__num_heads": 0}, "model.num_heads=0 must divide"),
-        ({"model__num_kv_heads": 3}, "num_heads=8 must be a multiple of num_kv_heads=3"),
+        (
+            {"model__num_kv_heads": 3},
+            "num_heads=8 must be a multiple of num_kv_heads=3",
+        ),
         # Positions that are not there (fault B15).
         (
             {"encoding__name": "learned", "encoding__options": "max_position=90"},
@@ -290,7 +302,8 @@ def test_unreadable_lengths_are_refused(text):
 
 def test_options_are_read_as_the_arguments_of_a_call():
     classes = {"Rectified": Rectified}
-    text = "a=1, b=-2.5e3, c=name, d=(1, x), e=True, f=Rectified(window=8), g='t, =', h=None"
+    text = "a=1, b=-2.5e3, c=name, d=(1, x), e=True, f=Rectified(window=8), h=None"
+    text += ", g='t, ='"
     assert options.parse(text, "here", classes) == {
         "a": 1,
         "b": -2500.0,

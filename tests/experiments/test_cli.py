@@ -35,7 +35,11 @@ CHE = str(ROOT / "configs" / "che.py")
         ("--noconfig.model.scan_layers", "model.scan_layers", False),
         ("--config.positions.as_published=false", "positions.as_published", False),
         ("--config.eval.positions=shifted", "eval.positions", "shifted"),
-        ("--config.encoding.options=a=1, b=(2, 3)", "encoding.options", "a=1, b=(2, 3)"),
+        (
+            "--config.encoding.options=a=1, b=(2, 3)",
+            "encoding.options",
+            "a=1, b=(2, 3)",
+        ),
         ("--config.study=mine", "study", "mine"),
     ],
 )
@@ -72,12 +76,20 @@ def test_the_argument_of_a_config_chooses():
         (
             BASE,
             ["--config.train.learning_rate=1e-3"],
-            r"no field 'train.learning_rate'. Did you mean --config.optim.learning_rate",
+            "no field 'train.learning_rate'. Did you mean --config.optim.learning_rat",
         ),
-        (BASE, ["--config.modle.num_layers=2"], "Did you mean --config.model.num_layers"),
+        (
+            BASE,
+            ["--config.modle.num_layers=2"],
+            "Did you mean --config.model.num_layers",
+        ),
         (BASE, ["--config.steps=2"], "Did you mean --config.train.steps"),
         (BASE, ["--noconfig.model.prenorm"], "Did you mean 'model.pre_norm'"),
-        (BASE, ["--config.model=2"], "config.model is a group .* set one of .*model.num_layers"),
+        (
+            BASE,
+            ["--config.model=2"],
+            "config.model is a group .* set one of .*model.num_layers",
+        ),
         (BASE, ["--config.model.rope.typ=yarn"], "no field 'model.rope.typ'"),
         (BASE, ["--config.train.steps=1.5"], "train.steps=1.5.*1.5 is no whole number"),
         (BASE, ["--config.train.steps=many"], "train.steps=many"),
@@ -89,7 +101,11 @@ def test_the_argument_of_a_config_chooses():
         (f"{CHE}:taks=bucket_sort", [], "no argument 'taks'.*Did you mean task"),
         (f"{CHE}:bucket_sort", [], "'bucket_sort' .* is not name=value"),
         (f"{CHE}:task=a,task=b", [], "gives task twice"),
-        ("configs/cheh.py", [], "no file 'configs/cheh.py'. Did you mean 'configs/che.p"),
+        (
+            "configs/cheh.py",
+            [],
+            "no file 'configs/cheh.py'. Did you mean 'configs/che.p",
+        ),
         (str(ROOT / "configs" / "arguments.py"), [], "defines no get_config"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A run from start to end: stopped, killed, resumed, extended, scored, and written down."""
+"""A run from start to end: stopped, killed, resumed, extended, scored, recorded."""
 
 import io
 import json
@@ -109,7 +109,7 @@ def points(folder: pathlib.Path) -> dict[int, float]:
 
 
 def rounded(scores):
-    """Scores without the last digits of the loss, which other shapes of arrays change."""
+    """Scores without the last digits of the loss, which other shapes change."""
     return {n: score._replace(loss=round(score.loss, 4)) for n, score in scores.items()}
 
 
@@ -320,7 +320,9 @@ def copied(finished, tmp_path):
 def test_lengths_include_both_ends(copied):
     scores = evaluate_run(copied, lengths_text="7:10", console=QUIET)
     assert list(scores) == [7, 8, 9, 10]
-    assert {row["length"] for row in results.read(copied).to_pylist()} == set(range(1, 11))
+    assert {row["length"] for row in results.read(copied).to_pylist()} == set(
+        range(1, 11)
+    )
 
 
 def test_positions_and_encoding_may_change_at_test_time(copied):
@@ -370,11 +372,20 @@ def test_the_configs_own_test_positions_are_used(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lengths_text": "40"}, "80 tokens: Rows of 80 tokens do not fit max_position=64"),
+        (
+            {"lengths_text": "40"},
+            "80 tokens: Rows of 80 tokens do not fit max_position=64",
+        ),
         ({"positions": "evenly"}, "--positions='evenly' is unknown. .*'evenly_spaced'"),
-        ({"positions": "shifted(ofset=2)"}, "no setting 'ofset'. Did you mean 'offset'"),
+        (
+            {"positions": "shifted(ofset=2)"},
+            "no setting 'ofset'. Did you mean 'offset'",
+        ),
         ({"encoding_options": "trainable=layer"}, "needs other parameters than were"),
-        ({"encoding_options": "layuot=half"}, "no setting 'layuot'. Did you mean 'layout"),
+        (
+            {"encoding_options": "layuot=half"},
+            "no setting 'layuot'. Did you mean 'layout",
+        ),
         ({"changes": {"draws": 3}}, "draws=3 must divide eval.samples=8"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A resumed run is the uninterrupted one, and no kill or damage loses more than it must.
+"""A resumed run is the uninterrupted one; kills and damage lose no more than they must.
 
 Faults B21 (resuming repeats or skips data) and B22 (resuming repeats random draws).
 """
@@ -160,7 +160,7 @@ def test_resuming_from_step_zero_and_from_the_last_step(tmp_path, straight):
 
 
 def test_resumed_run_draws_what_the_uninterrupted_one_would_have(tmp_path):
-    """Fault B22: data, positions and dropout keys at steps 5..9, and not those of 0..4."""
+    """Fault B22: data, positions, dropout keys of steps 5..9, not those of 0..4."""
 
     draw = jax.jit(lambda s: draw_batch(RECIPE, s, step_lengths(RECIPE, s), 4))
 
@@ -358,14 +358,18 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
     checkpoints.close()
     damage(folder / "3")
     with pytest.warns(CheckpointWarning, match=rf"{folder}/3 is damaged .*one before"):
-        checkpoints = Checkpoints(folder)
-        state = checkpoints.latest(like=big_state(0))
+        checkpoints, state = opened(folder)
     assert_equal_bits(raw(state), raw(big_state(2)))
     # The step can be saved again, and the damaged files are kept for a look.
     checkpoints.save(big_state(3), {"loss": 1.0})
     checkpoints.close()
     assert (tmp_path / "checkpoints.damaged" / "3").is_dir()
     assert_equal_bits(raw(Checkpoints(folder).latest(big_state(0))), raw(big_state(3)))
+
+
+def opened(folder):
+    checkpoints = Checkpoints(folder)
+    return checkpoints, checkpoints.latest(like=big_state(0))
 
 
 def big_state(step: int) -> TrainState:
@@ -474,7 +478,9 @@ def test_runs_killed_at_any_moment_end_as_the_uninterrupted_one(
 ):
     """Each process is killed as soon as a checkpoint past its goal is there."""
     folder = tmp_path / "checkpoints"
-    done = lambda: max([int(p.name) for p in folder.glob("*") if p.name.isdigit()] + [0])
+    done = lambda: max(
+        [int(p.name) for p in folder.glob("*") if p.name.isdigit()] + [0]
+    )
     for goal in goals:
         process = start(TRAIN, folder, compiled, STEPS - 1)
         wait_for(lambda goal=goal: done() >= goal, process)

@@ -1,0 +1,124 @@
+"""What fits together: refused before anything is compiled, with a remedy."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from ropejax.nn import TransformerSpec
+from ropejax.positions.base import PositionScheme
+from ropejax.tasks import Task
+from ropejax.training.step import apply_model
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """How a trained model is scored.
+
+    Attributes:
+        positions: where tokens are said to be.
+        lengths: input lengths, increasing, in symbols.
+        samples: sequences a length.
+        draws: draws of positions a length.
+        seed: of examples and positions.
+        buckets: lengths that batches are padded to; chosen from the lengths if None.
+    """
+
+    positions: PositionScheme
+    lengths: tuple[int, ...]
+    samples: int
+    draws: int
+    seed: int
+    buckets: tuple[int, ...] | None = None
+
+
+def check_scorable(evaluation: Evaluation, model: TransformerSpec, task: Task) -> None:
+    """Raises ValueError where a model cannot be scored as asked."""
+    if (
+        evaluation.samples < 1
+        or evaluation.draws < 1
+        or evaluation.samples % evaluation.draws
+    ):
+        raise ValueError(
+            f"eval.draws={evaluation.draws} must divide "
+            f"eval.samples={evaluation.samples}, both at least 1."
+        )
+    longest = evaluation.lengths[-1]
+    if evaluation.buckets and evaluation.buckets[-1] < longest:
+        raise ValueError(
+            f"the largest of eval.buckets, {evaluation.buckets[-1]}, must hold the "
+            f"longest of eval.lengths, {longest}; leave eval.buckets empty to have "
+            "them chosen."
+        )
+    for length in evaluation.lengths:
+        task.check_length(length)
+    check_places(model, task, evaluation.positions, longest, "test")
+
+
+def check_counts(config: ConfigDict) -> None:
+    """Raises ValueError unless numbers that count something are at least 1."""
+    names = ("steps", "batch_size", "max_length", "buckets", "steps_per_dispatch")
+    for name in (*names, "log_every", "save_every", "keep"):
+        if config.train[name] < 1:
+            raise ValueError(
+                f"train.{name} must be at least 1, got {config.train[name]}."
+            )
+
+
+def check_places(
+    model: TransformerSpec,
+    task: Task,
+    scheme: PositionScheme,
+    max_length: int,
+    when: str,
+) -> None:
+    """Raises ValueError where a model cannot read tokens where a scheme places them.
+
+    Args:
+        model: the model.
+        task: what gives the tokens.
+        scheme: where they are placed.
+        max_length: the longest input, in symbols.
+        when: "training" or "test", for messages.
+    """
+    task.check_length(max_length)
+    num_tokens = task.num_tokens(max_length)
+    what = f"{when} inputs of {max_length} symbols are {num_tokens} tokens"
+    try:
+        scheme.check(num_tokens)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+    bound = scheme.position_bound(num_tokens)
+    for kind in model.pattern:
+        limit = kind.encoding.position_limit
+        if limit is not None and (bound is None or bound > limit):
+            reach = "without bound" if bound is None else f"up to {bound - 1}"
+            raise ValueError(
+                f"{what}, at {scheme.title.lower()} positions {reach}, but "
+                f"{kind.encoding.title} has positions below {limit} only; set "
+                f"encoding.options='max_position=...' above that, or choose shorter "
+                "lengths or another position scheme."
+            )
+    try:
+        jax.eval_shape(partial(_forward, model, task, scheme, max_length))
+    except ValueError as error:
+        raise ValueError(
+            f"{when} with {model.pattern[0].encoding.title} and "
+            f"{scheme.title.lower()} positions: {error}"
+        ) from None
+
+
+def _forward(model, task, scheme, max_length):
+    """One row through the model; traced to find what does not fit, never run."""
+    rng = jax.random.key(0)
+    batch = task.sample(rng, jnp.full((1,), max_length), max_length=max_length)
+    placement = scheme(
+        rng,
+        batch.lengths,
+        num_tokens=batch.tokens.shape[1],
+        num_layers=model.dims.num_layers,
+        tokens=batch.tokens,
+    )
+    return apply_model(model, model.init(rng), batch, placement)
