@@ -32,10 +32,12 @@ def get_config(arg: str = "") -> ConfigDict:
     positions.name = "consecutive"  # where tokens are said to be in training
     positions.as_published = True  # randomized: per layer, distances as in the paper
     positions.options = ""  # settings of the scheme; they override as_published
+    positions.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.encoding = encoding = ConfigDict()
     encoding.name = "rope"  # how a position enters the model
     encoding.options = ""  # its settings
+    encoding.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.model = model = ConfigDict()
     model.num_layers = 5  # layers

@@ -25,6 +25,7 @@ def get_config(arg: str = "") -> ConfigDict:
     config.positions.as_published = False
     if chosen["positions"] == "randomized":
         config.positions.options = "per_sequence=True"
+        config.positions.title = "randomized"
     config.model.num_layers = 2
     config.model.num_heads = 4
     config.model.pre_norm = True

@@ -6,11 +6,18 @@ import os
 import pathlib
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from experiments.interrupt import StoppedError
 from experiments.options import nearest
+
+_OURS = [
+    pathlib.Path(__file__).parents[1] / part
+    for part in ("configs", "experiments", "ropejax")
+]
 
 
 class UsageError(ValueError):
@@ -134,7 +141,10 @@ def prepare_jax(compile_cache: str) -> None:
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Runs a command: errors that a person can mend become one message and code 2."""
+    """Runs a command: what a person can mend becomes one message, and exit code 2.
+
+    A ValueError that was not raised by this project's own checks keeps its traceback.
+    """
     import absl.logging
 
     absl.logging.set_verbosity(absl.logging.ERROR)
@@ -142,14 +152,25 @@ def run(main: Callable[[], int]) -> NoReturn:
     try:
         sys.exit(main())
     except ValueError as error:
+        if not _raised_here(error):
+            raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except StoppedError as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(130)
     except BrokenPipeError:  # as of `... --list | head`
         sys.stdout = None
         sys.exit(0)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from there.", file=sys.stderr)
         sys.exit(130)
+
+
+def _raised_here(error: ValueError) -> bool:
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    file = pathlib.Path(frame.f_code.co_filename)
+    return any(file.is_relative_to(folder) for folder in _OURS)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -31,7 +31,9 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
     for group, title in titles.items():
         text = config[group]["options"]
         names[group] = with_options(config[group]["name"], text)
-        names[f"{group}_title"] = with_options(title, text)
+        names[f"{group}_title"] = config[group].get("title") or with_options(
+            title, text
+        )
     return names | {
         "study": config["study"] or None,
         "task_order": list(TASKS).index(config["task"]["name"]),

@@ -17,9 +17,18 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-FREE = ("study", "train.steps", "train.steps_per_dispatch", "train.log_every")
-FREE += ("train.save_every", "train.keep", "eval.")
-"""Fields that may change between two commands on one folder: none alters a step."""
+FREE = (
+    "study",
+    "positions.title",
+    "encoding.title",
+    "train.steps",
+    "train.steps_per_dispatch",
+    "train.log_every",
+    "train.save_every",
+    "train.keep",
+    "eval.",
+)
+"""Beginnings of fields that may change from one command on a folder to the next."""
 
 
 def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:

@@ -46,10 +46,10 @@ def alibi_slopes(num_heads: int) -> tuple[float, ...]:
 
 def alibi_bias(
     slopes: Float[Array, " N"],
-    relative: Shaped[Array, "*P"],
+    relative: Shaped[Array, "#B *P"],
     right_slopes: Float[Array, " N"] | None = None,
     tie_break: bool = False,
-) -> Float[Array, "B N *P"]:
+) -> Float[Array, "#B N *P"]:
     """Returns `-slope |distance|`, in nats, float32.
 
     Args:

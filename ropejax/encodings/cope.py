@@ -38,7 +38,7 @@ class CoPE(Encoding):
         ValueError: if a setting is not positive.
 
     References:
-        Golovneva et al., 2024, arXiv:2405.18719, section 4;
+        Golovneva et al., 2024, arXiv:2405.18719;
         facebookresearch/RAM@e6f051f, `ContextPosSelfAttn`. The number of positions is
         not fixed by the paper; 64 is this project's choice.
 

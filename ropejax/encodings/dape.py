@@ -45,7 +45,7 @@ class DAPE(Encoding):
         ValueError: if `inner` does more than add a bias, or `hidden` is not positive.
 
     References:
-        Zheng et al., 2024, arXiv:2405.14722, equation 4; chuanyang-Zheng/DAPE@51cf9bd,
+        Zheng et al., 2024, arXiv:2405.14722; chuanyang-Zheng/DAPE@51cf9bd,
         `DAPE.py`.
 
     Departures:

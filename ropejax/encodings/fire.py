@@ -37,7 +37,7 @@ class FIRE(Encoding):
         ValueError: if a setting is not positive.
 
     References:
-        Li et al., 2023, arXiv:2310.04418, section 3.2;
+        Li et al., 2023, arXiv:2310.04418;
         mcleish7/arithmetic@86022a5, `embeddings.FIRE`; chuanyang-Zheng/DAPE@51cf9bd.
 
     Departures:

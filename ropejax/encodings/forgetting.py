@@ -43,7 +43,7 @@ class Forgetting(Encoding):
         ValueError: if a decay time is not positive.
 
     References:
-        Lin et al., 2025, arXiv:2503.02130, sections 3 and 4;
+        Lin et al., 2025, arXiv:2503.02130;
         zhixuan-lin/forgetting-transformer@246d5e3, `ForgettingAttentionLayer`.
 
     Departures:

@@ -41,7 +41,7 @@ class Kerple(Encoding):
         ValueError: if the kernel is unknown.
 
     References:
-        Chi et al., 2022, arXiv:2205.09921, section 4; chijames/KERPLE@73f1ee2,
+        Chi et al., 2022, arXiv:2205.09921; chijames/KERPLE@73f1ee2,
         `megatron/mpu/layers.py`. There r1 and r2 are p and a of "log", a and p of
         "power".
 
@@ -145,8 +145,8 @@ def _init_kernel(rng, dims):
 
 
 def log_kernel(
-    relative: Shaped[Array, "*P"], a: Float[Array, " N"], p: Float[Array, " N"]
-) -> Float[Array, "*P"]:
+    relative: Shaped[Array, "#B *P"], a: Float[Array, " N"], p: Float[Array, " N"]
+) -> Float[Array, "#B N *P"]:
     """Returns `-p log(1 + a |r|)` of each head, `[B, N, ...]`.
 
     Args:
@@ -160,8 +160,8 @@ def log_kernel(
 
 
 def power_kernel(
-    relative: Shaped[Array, "*P"], a: Float[Array, " N"], p: Float[Array, " N"]
-) -> Float[Array, "*P"]:
+    relative: Shaped[Array, "#B *P"], a: Float[Array, " N"], p: Float[Array, " N"]
+) -> Float[Array, "#B N *P"]:
     """Returns `-a |r|^p` of each head, `[B, N, ...]`.
 
     Args:

@@ -39,7 +39,7 @@ class PaTH(Encoding):
         ValueError: if the rank is negative.
 
     References:
-        Yang et al., 2025, arXiv:2505.16381, section 3;
+        Yang et al., 2025, arXiv:2505.16381;
         fla-org/flash-linear-attention@27289fc, `fla/layers/path_attn.py`.
 
     Departures:

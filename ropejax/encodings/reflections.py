@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from ropejax.typing import Array, Bool, Float
 
-CHUNK = 64
-"""Tokens whose reflections are solved for together."""
+CHUNK = 32
+"""Most tokens whose reflections are solved for together; a power of two."""
 
 
 def reflect_along(
@@ -37,7 +37,7 @@ def reflect_along(
         The rows, and the products `[B, N, T, S]`.
     """
     length = k.shape[2]
-    size = min(CHUNK, length)
+    size = min(CHUNK, 1 << (length - 1).bit_length())
     pad = -length % size
     if pad:
         k, w = (jnp.pad(x, [(0, 0), (0, 0), (0, pad), (0, 0)]) for x in (k, w))
@@ -71,22 +71,37 @@ def _chunk(rows, chunk):
     size = k.shape[2]
     later = jnp.tril(jnp.ones((size, size), bool), -1)[None, None]
     between = jnp.where(later, _dot("bnth,bnsh->bnts", w, w), 0.0)
-    system = jnp.eye(size)[None, None] + between * beta[:, :, None, :]
     wanted = jnp.where(passed[:, None], _dot("bnth,bnsh->bnts", rows, w), 0.0)
-    wanted = wanted * beta[:, :, None, :]
-    moved = jnp.swapaxes(
-        jax.scipy.linalg.solve_triangular(
-            jnp.swapaxes(system, 2, 3),
-            jnp.swapaxes(wanted, 2, 3),
-            lower=False,
-            unit_diagonal=True,
-        ),
-        2,
-        3,
-    )
+    inverse = unit_lower_inverse(between * beta[:, :, None, :])
+    moved = _dot("bntu,bnus->bnts", wanted * beta[:, :, None, :], inverse)
     seen = jnp.where(later, _dot("bnth,bnsh->bnts", w, k), 0.0)
     products = _dot("bnth,bnsh->bnts", rows, k) - _dot("bntu,bnus->bnts", moved, seen)
     return rows - _dot("bnts,bnsh->bnth", moved, w), products
+
+
+def unit_lower_inverse(x: Float[Array, "*B n n"]) -> Float[Array, "*B n n"]:
+    """Returns `(I + x)^-1` for strictly lower triangular x, n a power of two.
+
+    By halves: with blocks A, 0, C, D, the inverse has -D^-1 C A^-1 below the diagonal.
+    That is matrix products only, so it is fast for many small systems on any device,
+    and as stable as substitution.
+    """
+    *batch, size, _ = x.shape
+    inverse = jnp.ones((*batch, size, 1, 1), x.dtype)
+    half = 1
+    while half < size:
+        pairs = size // (2 * half)
+        parts = x.reshape(*batch, pairs, 2, half, pairs, 2, half)
+        below = parts[..., 1, :, :, 0, :]
+        below = jnp.einsum("...isjt,ij->...ist", below, jnp.eye(pairs))
+        first, second = inverse[..., 0::2, :, :], inverse[..., 1::2, :, :]
+        corner = -_dot("...st,...tu->...su", second, below)
+        corner = _dot("...st,...tu->...su", corner, first)
+        above = jnp.concatenate([first, jnp.zeros_like(first)], axis=-1)
+        under = jnp.concatenate([corner, second], axis=-1)
+        inverse = jnp.concatenate([above, under], axis=-2)
+        half *= 2
+    return inverse[..., 0, :, :]
 
 
 def _dot(spec: str, a: Array, b: Array) -> Array:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.tokens import Tokens, signed_offsets
-from ropejax.typing import Array, Float, Int, Shaped
+from ropejax.typing import Array, Int, Shaped
 
 
 def in_order(query: Tokens, key: Tokens) -> bool:
@@ -71,7 +71,7 @@ def offsets_to_pairs(
     return flat.reshape(*batch, length, stride)[..., :num_keys]
 
 
-def pairs_to_offsets(by_pair: Float[Array, "*B T S"]) -> Float[Array, "*B T O"]:
+def pairs_to_offsets(by_pair: Shaped[Array, "*B T S"]) -> Shaped[Array, "*B T O"]:
     """Returns `out[t, m] = by_pair[t, m - (T - 1) + t]`, zero where there is no key.
 
     The transpose of `offsets_to_pairs`.
@@ -94,8 +94,8 @@ def pairs_to_offsets(by_pair: Float[Array, "*B T S"]) -> Float[Array, "*B T O"]:
 
 
 def rows_from(
-    table: Float[Array, "B M *F"], start: Int[Array, " b"], size: int
-) -> Float[Array, "B m *F"]:
+    table: Shaped[Array, "B M *F"], start: Int[Array, " b"], size: int
+) -> Shaped[Array, "n m *F"]:
     """Returns `size` rows of each table from `start` on, as if it went on for ever.
 
     Rows outside the table are zeros, so that the rows inside it stay where they are

@@ -36,7 +36,7 @@ def clipped_rows(limit: int) -> Rows:
 
 
 def relative_bias(
-    function: Callable[[Shaped[Array, "*P"]], Float[Array, "B N *P"]],
+    function: Callable[[Shaped[Array, "#B *P"]], Float[Array, "#B N *P"]],
     query: Tokens,
     key: Tokens,
 ) -> Float[Array, "B N T S"]:
@@ -79,7 +79,7 @@ def relative_logits(
         vectors = table[rows(offsets_in_order(query, key))]
         return against_offsets(q, vectors, key.length)
     row = rows(relative_positions(query, key))
-    if row.shape[0] == 1 and q.shape[0] >= q.shape[3]:
+    if row.shape[0] == 1 and _windows_pay(q.shape[0], q.shape[2], table):
         return _against_windows(q, table[row[0]])
     spec = "btnh,rh->bntr" if table.ndim == 2 else "btnh,rnh->bntr"
     by_row = jnp.einsum(spec, q, table, preferred_element_type=jnp.float32)
@@ -121,7 +121,7 @@ def key_logits(
 
 def against_offsets(
     q: Float[Array, "B T N H"],
-    vectors: Float[Array, "B O H"] | Float[Array, "B O N H"],
+    vectors: Float[Array, "#B O H"] | Float[Array, "#B O N H"],
     num_keys: int,
 ) -> Logits:
     """Returns queries against vectors of offsets, for tokens in order, float32.
@@ -129,7 +129,8 @@ def against_offsets(
     `out[b, n, t, s] = q[b, t, n] . vectors[b, T - 1 + s - t]`, by the cheaper of two
     ways. Either queries meet all offsets and the products are shifted, twice as many
     as are needed; or the vectors are shifted, and each query meets its own window of
-    them: T S numbers a channel, fewer than the logits if the batch exceeds H.
+    them: T S numbers a channel (and a head, if those differ), fewer than the logits
+    if there are more rows than channels.
 
     Args:
         q: queries.
@@ -137,7 +138,7 @@ def against_offsets(
             B or 1.
         num_keys: number of keys, S.
     """
-    if vectors.shape[0] == 1 and q.shape[0] >= q.shape[3]:
+    if vectors.shape[0] == 1 and _windows_pay(q.shape[0], q.shape[2], vectors[0]):
         return _against_windows(q, _windows(vectors[0], q.shape[1], num_keys))
     table = "m" + ("nh" if vectors.ndim == 4 else "h")
     if vectors.shape[0] > 1:
@@ -168,21 +169,38 @@ def relative_values(
         query: the queries.
         key: the keys.
     """
-    heads = "nh" if table.ndim == 3 else "h"
-    if in_order(query, key):
-        vectors = table[rows(offsets_in_order(query, key))]
-        by_offset = pairs_to_offsets(weights)
-        lead = "b" if vectors.shape[0] > 1 else ""
-        vectors = vectors if lead else vectors[0]
-        spec = f"bntm,{lead}m{heads}->btnh"
-        return jnp.einsum(spec, by_offset, vectors, preferred_element_type=jnp.float32)
-    row = rows(relative_positions(query, key))
+    ordered = in_order(query, key)
+    row = rows((offsets_in_order if ordered else relative_positions)(query, key))
     batch, num_heads, length, num_keys = weights.shape
+    if row.shape[0] == 1 and _windows_pay(batch, num_heads, table):
+        vectors = table[row[0]]
+        return _over_windows(
+            weights, _windows(vectors, length, num_keys) if ordered else vectors
+        )
+    heads = "nh" if table.ndim == 3 else "h"
+    if ordered:
+        by_row, vectors = pairs_to_offsets(weights), table[row]
+        heads = ("bm" if row.shape[0] > 1 else "m") + heads
+        vectors = vectors if row.shape[0] > 1 else vectors[0]
+    else:
+        by_row, vectors, heads = _summed_by_row(weights, row, table), table, "m" + heads
+    return jnp.einsum(
+        f"bntm,{heads}->btnh", by_row, vectors, preferred_element_type=jnp.float32
+    )
+
+
+def _summed_by_row(weights, row, table):
+    """Returns the weights summed over all keys whose offset has the same row."""
     row = jnp.broadcast_to(row[:, None], weights.shape)
-    at = jnp.ix_(*(jnp.arange(n) for n in (batch, num_heads, length, num_keys)))
-    by_row = jnp.zeros((batch, num_heads, length, table.shape[0]), jnp.float32)
-    by_row = by_row.at[at[0], at[1], at[2], row].add(weights.astype(jnp.float32))
-    return jnp.einsum(f"bntr,r{heads}->btnh", by_row, table)
+    at = jnp.ix_(*(jnp.arange(size) for size in weights.shape))
+    by_row = jnp.zeros((*weights.shape[:3], table.shape[0]), jnp.float32)
+    return by_row.at[at[0], at[1], at[2], row].add(weights.astype(jnp.float32))
+
+
+def _windows_pay(batch, heads, table) -> bool:
+    """Returns True if a window of vectors a query is smaller than the logits."""
+    rows = batch * heads if table.ndim == 2 else batch
+    return rows >= table.shape[-1]
 
 
 def _windows(vectors, length, num_keys):
@@ -210,3 +228,22 @@ def _against_windows(q, windows) -> Logits:
         preferred_element_type=jnp.float32,
     )
     return jnp.transpose(logits, (1, 2, 0, 3))
+
+
+def _over_windows(weights, windows) -> Float[Array, "B T N H"]:
+    """Returns `sum_s weights[b, n, t, s] windows[t, s]`, the batch as rows."""
+    if windows.ndim == 4:
+        out = jnp.einsum(
+            "ntbs,ntsh->ntbh",
+            jnp.transpose(weights, (1, 2, 0, 3)),
+            jnp.transpose(windows, (2, 0, 1, 3)),
+            preferred_element_type=jnp.float32,
+        )
+        return jnp.transpose(out, (2, 1, 0, 3))
+    out = jnp.einsum(
+        "tbns,tsh->tbnh",
+        jnp.transpose(weights, (2, 0, 1, 3)),
+        windows,
+        preferred_element_type=jnp.float32,
+    )
+    return jnp.transpose(out, (1, 0, 2, 3))

@@ -37,7 +37,7 @@ class Sandwich(Encoding):
         ValueError: if the width is odd, or a setting is not positive.
 
     References:
-        Chi et al., 2022, arXiv:2212.10356, section 5; no official code was found. The
+        Chi et al., 2022, arXiv:2212.10356; no official code was found. The
         head constants, the width of 128 and the frequencies (from k = 1) follow
         NVIDIA/NeMo@8cfedd7, `SandwichRelativePositionEmbedding`; they could not be
         checked against the paper's text.
@@ -82,5 +82,5 @@ class Sandwich(Encoding):
         steps = np.arange(1, self.width // 2 + 1)
         return float(self.max_wavelength) ** (-2 * steps / self.width)
 
-    def _cosines(self, offsets: Shaped[Array, "*P"]) -> Float[Array, "*P"]:
+    def _cosines(self, offsets: Shaped[Array, "#B *P"]) -> Float[Array, "#B 1 *P"]:
         return jnp.cos(rotation_angles(offsets, self._waves())).sum(-1)[:, None]

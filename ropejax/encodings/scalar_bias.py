@@ -78,7 +78,7 @@ def bias_of_rows(
     """
     rows = clipped_rows(table.shape[0] // 2)
 
-    def numbers(offsets: Shaped[Array, "*P"]) -> Float[Array, "*P"]:
+    def numbers(offsets: Shaped[Array, "#B *P"]) -> Float[Array, "#B N *P"]:
         return jnp.moveaxis(table[rows(offsets)].astype(jnp.float32), -1, 1)
 
     return relative_bias(numbers, query, key)

@@ -44,10 +44,10 @@ class Shaw(Encoding):
         tensorflow/tensor2tensor@bafdc1b, `_relative_attention_inner`.
 
     Departures:
-        BERT's relative_key is `value_vectors=False`, and relative_key_query is
-        `value_vectors=False, key_query=True`, with its table of `2 max - 1` rows upside down
-        (its rows go by query minus key) and `clip = max - 1`; BERT fails beyond that
-        distance, here it is clipped.
+        BERT's relative_key is `value_vectors=False`, and relative_key_query has
+        `key_query=True` too, both with `clip = max - 1` and BERT's table of
+        `2 max - 1` rows upside down (its rows go by query minus key). BERT fails beyond
+        that distance; here it is clipped.
     """
 
     clip: int = 16

@@ -73,7 +73,7 @@ def test_added_logits_equal_the_listing_of_the_paper():
         encoding.init_carry(params, views, where),
         logits,
         views,
-        None,
+        (q,),
         where,
         where,
         causal(where, where),

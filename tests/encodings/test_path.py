@@ -144,6 +144,14 @@ def test_chunks_are_one_walk(monkeypatch):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [1, 2, 16])
+def test_inverse_of_a_unit_triangle(size):
+    x = jnp.tril(normal(3, size, size), -1)
+    got = reflections.unit_lower_inverse(x)
+    wanted = np.linalg.inv(np.eye(size) + np.asarray(x, np.float64))
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
 def test_without_reflections_it_is_plain_attention():
     where, encoding = tokens(LENGTH), PaTH(rank=3)
     q, k = normal(2, LENGTH, 4, 4), normal(2, LENGTH, 2, 4, seed=6)

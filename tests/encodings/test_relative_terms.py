@@ -107,11 +107,13 @@ def test_offsets_in_order_are_those_of_the_pairs(kind):
 @pytest.mark.parametrize(
     ("kind", "batch"),
     [
+        ("order", 1),
         ("order", 2),
         ("order", 8),
         ("distances", 8),
         ("tables", 2),
         ("positions", 2),
+        ("positions", 1),
         ("positions", 8),
         ("rows", 2),
     ],

@@ -38,6 +38,7 @@ def config_with(**changes) -> ConfigDict:
 # What a config means
 
 
+@pytest.mark.fast
 def test_the_base_config_is_the_published_model():
     """As in google-deepmind/randomized_positional_encodings@e8c6474."""
     experiment = build(base.get_config())
@@ -141,7 +142,7 @@ def test_plain_dicts_do_as_well_as_config_dicts():
 def test_every_field_of_the_config_is_read():
     """A field that nothing reads would do nothing (fault B23)."""
     elsewhere = {  # read by experiments/run.py and labels.py
-        *("study", "log_every", "save_every", "keep", "steps_per_dispatch"),
+        *("study", "title", "log_every", "save_every", "keep", "steps_per_dispatch"),
     }
     source = pathlib.Path(build_module.__file__).read_text()
     for path in overrides.all_fields(base.get_config()):

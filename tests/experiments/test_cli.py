@@ -3,6 +3,7 @@
 Fault B23: a mistyped setting must never be dropped in silence.
 """
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -10,11 +11,14 @@ import sys
 import pytest
 
 from configs import base
-from experiments import command, main, overrides
+from experiments import command, lengths, main, overrides
+from experiments.interrupt import StoppedError
 from ropejax.encodings import ENCODINGS
 from ropejax.positions import POSITIONS
 from ropejax.tasks import TASKS
 from ropejax.training import CURRICULA
+
+pytestmark = pytest.mark.fast
 
 ROOT = pathlib.Path(__file__).parents[2]
 BASE = str(ROOT / "configs" / "base.py")
@@ -150,6 +154,30 @@ def test_errors_are_one_line_and_code_two_and_nothing_is_written(tmp_path):
     assert done.stderr.startswith("error: encoding.name='yarm' is unknown.")
     assert not workdir.exists()
     assert not list(tmp_path.rglob("*-cache"))
+
+
+def raises(error):
+    raise error
+
+
+def stopped_by(main) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        command.run(main)
+    return stopped.value.code
+
+
+def test_what_a_person_can_mend_is_one_message(capsys):
+    assert stopped_by(lambda: lengths.parse("x")) == 2
+    assert capsys.readouterr().err.startswith("error: cannot read 'x' in lengths")
+    assert stopped_by(lambda: raises(StoppedError("stopped at step 5"))) == 130
+    assert capsys.readouterr().err == "stopped at step 5\n"
+    assert stopped_by(lambda: raises(KeyboardInterrupt())) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_an_error_of_a_library_keeps_its_traceback():
+    with pytest.raises(ValueError, match="not JSON|Expecting value"):
+        command.run(lambda: json.loads("nothing"))
 
 
 def test_list_has_one_line_for_everything(capsys):

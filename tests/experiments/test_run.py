@@ -116,6 +116,7 @@ def rounded(scores):
 # A whole run
 
 
+@pytest.mark.fast
 def test_a_run_writes_down_config_curve_and_scores(finished):
     folder, scores = finished
     assert sorted(scores) == list(range(1, 9))
@@ -132,6 +133,7 @@ def test_a_run_writes_down_config_curve_and_scores(finished):
     assert row["run_id"].startswith("reverse_string-rope-randomized-seed0-")
 
 
+@pytest.mark.fast
 def test_rows_hold_what_was_counted(finished):
     folder, scores = finished
     rows = {row["length"]: row for row in results.read(folder).to_pylist()}
@@ -297,7 +299,7 @@ def test_only_what_alters_training_alters_the_run_id():
         workdir.config_hash(workdir.plain(config))
         for config in (
             tiny(),
-            tiny(train__steps=99, eval__lengths="5", study="x", train__log_every=1),
+            tiny(train__steps=99, eval__lengths="5", study="x", positions__title="y"),
             tiny(train__seed=1),
             tiny(optim__b2=0.98),
         )

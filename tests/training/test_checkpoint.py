@@ -136,6 +136,7 @@ def reopened(folder, step_of_like: int = 0, **settings) -> TrainState | None:
 # Resuming
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("first", [1, 5])
 def test_resumed_run_equals_the_uninterrupted_one(tmp_path, straight, first):
     wanted, wanted_metrics = straight
@@ -209,6 +210,7 @@ def test_a_larger_number_of_steps_extends_a_finished_run(tmp_path, straight):
 # What is stored
 
 
+@pytest.mark.fast
 def test_every_kind_of_leaf_comes_back_as_it_was(tmp_path):
     keys = [jax.random.key(1, impl=impl) for impl in ("threefry2x32", "rbg")]
     state = a_state(7)._replace(rng=keys[0], length_rng=keys[1])
@@ -226,6 +228,7 @@ def test_every_kind_of_leaf_comes_back_as_it_was(tmp_path):
         np.testing.assert_array_equal(*bits)
 
 
+@pytest.mark.fast
 def test_newest_and_best_are_kept(tmp_path):
     losses = [5.0, 1.0, 4.0, float("nan"), 3.0, 2.0]
     save_some(tmp_path, range(1, 7), losses, keep=2)
@@ -430,6 +433,7 @@ def kill(process: subprocess.Popen) -> None:
     process.wait()
 
 
+@pytest.mark.fast
 def test_a_kill_in_the_middle_of_a_save_leaves_the_previous_one(tmp_path):
     folder = tmp_path / "checkpoints"
     save_some(folder, [1])
