@@ -19,13 +19,13 @@ quickstart: $(READY) ## train plain and randomized positions, and compare (SEEDS
 	$(BIN)/python -m experiments.quickstart --seeds=$(SEEDS) $(if $(SHORT),--short)
 
 test: $(READY) ## all tests but the slow ones
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 -m "not slow"
 
 test-fast: $(READY) ## a few minutes' worth of tests
-	$(BIN)/python -m pytest -q -m fast
+	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 -m fast
 
 test-all: $(READY) ## every test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
 
 lint: $(READY) ## check style, change nothing
 	$(BIN)/ruff check .

@@ -35,8 +35,8 @@ def get_config(arg: str = "") -> ConfigDict:
     positions.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.encoding = encoding = ConfigDict()
-    encoding.name = "rope"  # how a position enters the model
-    encoding.options = ""  # its settings
+    encoding.name = "rope"  # how a position enters the model; or "compose"
+    encoding.options = ""  # its settings; parts: "rope=Rotary(), scale=LogScale()"
     encoding.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.model = model = ConfigDict()

@@ -26,11 +26,19 @@ def get_config(arg: str = "") -> ConfigDict:
     if chosen["positions"] == "randomized":
         config.positions.options = "per_sequence=True"
         config.positions.title = "randomized"
+    config.encoding.name = "compose"
+    config.encoding.options = (
+        "rope=Rotary(), scale=LogScale(form=trained, count=all, least=2)"
+    )
+    config.encoding.title = "RoPE, log-n scaling"
     config.model.num_layers = 2
-    config.model.num_heads = 4
+    config.model.embed_dim = 32
+    config.model.num_heads = 2
     config.model.pre_norm = True
     config.model.dropout = 0.0
-    config.optim.warmup_steps = 500
+    config.optim.learning_rate = 3e-3
+    config.optim.b2 = 0.95
+    config.optim.warmup_steps = 300
     config.optim.final_fraction = 0.0
     config.train.batch_size = 64
     config.train.buckets = 2

@@ -26,6 +26,7 @@ from ropejax.encodings import (
     ENCODINGS,
     Dims,
     Encoding,
+    compose,
     distance_maps,
     frequency_map,
     interpolation,
@@ -58,6 +59,10 @@ PUBLISHED = types.MappingProxyType(
 """How the authors of randomized positions draw them; others draw once a pass."""
 
 
+COMPOSE = "compose"
+"""Name in configs of encodings put together, which is no method of its own."""
+
+
 def _parts() -> dict[str, type]:
     """Classes that settings may hold, such as the distance map of a rotary encoding."""
     modules = (distance_maps, frequency_map, interpolation, length_scaling, yarn_map)
@@ -69,7 +74,8 @@ def _parts() -> dict[str, type]:
         and issubclass(cls, Distance | FrequencyMap)
         and not cls.__name__.startswith("_")
     ]
-    return {cls.__name__: cls for cls in [*parts, *POSITIONS.values()]}
+    named = [*parts, *POSITIONS.values(), *ENCODINGS.values()]
+    return {cls.__name__: cls for cls in named}
 
 
 PARTS = types.MappingProxyType(_parts())
@@ -140,10 +146,34 @@ def make_task(config: ConfigDict) -> Task:
 
 
 def make_encoding(config: ConfigDict) -> Encoding:
-    """Returns the encoding of a config."""
-    cls = look_up(config.encoding.name, ENCODINGS, "encoding.name")
+    """Returns the encoding of a config; "compose" puts encodings together by name."""
     given = options.parse(config.encoding.options, "encoding.options", PARTS)
+    if config.encoding.name == COMPOSE:
+        return make_composition(given)
+    cls = look_up(
+        config.encoding.name, {**ENCODINGS, COMPOSE: compose}, "encoding.name"
+    )
     return options.construct(cls, given, "encoding.options")
+
+
+def make_composition(given: Mapping[str, Any]) -> Encoding:
+    """Returns encodings put together, as in `rope=Rotary(), scale=LogScale()`.
+
+    Raises:
+        ValueError: if there is none, a part is no encoding, or two claim one hook.
+    """
+    for name, part in given.items():
+        if not isinstance(part, Encoding):
+            raise ValueError(
+                f"encoding.options: part {name!r} must be an encoding, as Rotary(), "
+                f"got {part!r}."
+            )
+    if not given:
+        raise ValueError(
+            "encoding.name=compose needs parts in encoding.options, such as "
+            "rope=Rotary(), scale=LogScale(count=all)."
+        )
+    return compose(**given)
 
 
 def make_positions(

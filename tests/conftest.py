@@ -1,7 +1,7 @@
 """Eight virtual CPU devices for every test, and the fixtures that most of them use.
 
-Tests compile far more than they compute, so XLA's code generator is told not to optimize:
-that halves their time. Set XLA_FLAGS yourself to test optimized code.
+Tests compile far more than they compute, so XLA's code generator is told not to
+optimize: that halves their time. Set XLA_FLAGS yourself to test optimized code.
 """
 
 import os

@@ -109,8 +109,8 @@ def test_counts_equal_the_model_run_by_hand(trained):
 def test_blind_predictor_of_bucket_sort_is_the_quantile_one():
     """Sorted uniform symbols: each place is nearly always the symbol of its quantile.
 
-    The exact accuracy at a place is the largest probability, over symbols, that the k-th
-    smallest of n draws is that symbol: a sum of binomial probabilities.
+    The exact accuracy at a place is the largest probability, over symbols, that the
+    k-th smallest of n draws is that symbol: a sum of binomial probabilities.
     """
     recipe = tiny_recipe("bucket_sort", "none")
     params = init_state(recipe, 0).params

@@ -121,8 +121,8 @@ class Encoding:
         by_distance: True if positions enter through differences only, so that a table
             of distances may stand in for them.
         has_carry: True if a logit depends on the tokens between query and key.
-        needs_whole_rows: True if a logit depends on others of its row, so that no engine
-            can work on blocks of keys.
+        needs_whole_rows: True if a logit depends on others of its row, so that no
+            engine can work on blocks of keys.
     """
 
     title: ClassVar[str] = "No encoding"

@@ -24,7 +24,7 @@ from ropejax.training.step import TrainState
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be used and was set aside."""
+    """A checkpoint is damaged."""
 
 
 class Checkpoints:
@@ -58,21 +58,20 @@ class Checkpoints:
         self._manager = None
         if read_only and not self.directory.is_dir():
             return
-        if not read_only:
-            self._set_aside_unranked()
-        policies = [LatestN(n=keep)] + [
-            BestN(get_metric_fn=_minus_loss, n=1)
-        ] * keep_best
-        self._manager = ocp.CheckpointManager(
-            self.directory,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=AnyPreservationPolicy(policies),
+        if read_only:
+            options = ocp.CheckpointManagerOptions(
+                read_only=True, create=False, save_interval_steps=0
+            )
+        else:
+            self._drop_unreadable_metrics()
+            best = [BestN(get_metric_fn=_minus_loss, n=1)] if keep_best else []
+            options = ocp.CheckpointManagerOptions(
+                preservation_policy=AnyPreservationPolicy([LatestN(n=keep), *best]),
                 best_fn=_minus_loss,
-                read_only=read_only,
-                cleanup_tmp_directories=not read_only,
-                enable_async_checkpointing=not read_only,
-            ),
-            item_names=("state", "about"),
+                cleanup_tmp_directories=True,
+            )
+        self._manager = ocp.CheckpointManager(
+            self.directory, options=options, item_names=("state", "about")
         )
 
     def steps(self) -> list[int]:
@@ -81,13 +80,18 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """Returns the step with the lowest loss among the checkpoints, None if none."""
-        return None if self._manager is None else self._manager.best_step()
+        return max(
+            self.steps(),
+            key=lambda step: _minus_loss(self._metrics(step)),
+            default=None,
+        )
 
     def latest(self, like: TrainState) -> TrainState | None:
         """Returns the newest state that can be read, or None if there is none.
 
-        A damaged checkpoint is named in a `CheckpointWarning`, set aside (moved to the
-        folder `<directory>.damaged`), and the one before it is used.
+        A damaged checkpoint is named in a `CheckpointWarning`, and the one before it is
+        used; if that one can be read, the damaged one is moved to the folder
+        `<directory>.damaged`.
 
         Args:
             like: a state of the same model and optimizer; arrays are placed as there.
@@ -96,15 +100,17 @@ class Checkpoints:
             ValueError: if a checkpoint is of another model or optimizer, or there are
                 checkpoints but none can be read.
         """
-        found = self.steps()
+        found, damaged = self.steps(), []
         for step in reversed(found):
             try:
                 state = self._read(step, like)
             except _OtherStateError as other:
                 raise ValueError(str(other)) from None
             except Exception as error:
-                self._set_aside(step, error)
+                damaged.append(step)
+                _warn(f"{self.directory / str(step)} is damaged", error)
             else:
+                self._set_aside(damaged)
                 return state
         if found:
             raise ValueError(
@@ -186,30 +192,37 @@ class Checkpoints:
         leaves = [_like(raw[name], leaf) for name, leaf in wanted.items()]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
-    def _set_aside(self, step: int, error: Exception) -> None:
-        path = self.directory / str(step)
-        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
-        warnings.warn(
-            f"the checkpoint {path} is damaged ({reason}); using the one before it.",
-            CheckpointWarning,
-            stacklevel=3,
-        )
-        if self._read_only:
+    def _set_aside(self, steps: list[int]) -> None:
+        if self._read_only or not steps:
             return
         folder = self.directory.with_name(self.directory.name + ".damaged")
         folder.mkdir(exist_ok=True)
-        taken = len(list(folder.glob(f"{step}*")))
-        path.rename(folder / (f"{step}.{taken}" if taken else str(step)))
-        if self._manager is not None:
-            self._manager.reload()
+        for step in steps:
+            taken = len(list(folder.glob(f"{step}*")))
+            name = f"{step}.{taken}" if taken else str(step)
+            (self.directory / str(step)).rename(folder / name)
+        self._manager.reload()
 
-    def _set_aside_unranked(self) -> None:
+    def _drop_unreadable_metrics(self) -> None:
         """Orbax reads all metrics when it opens a folder, and fails on bad ones."""
         for path in self.directory.glob("[0-9]*/metrics/metrics"):
             try:
                 json.loads(path.read_text())
             except ValueError as error:
-                self._set_aside(int(path.parts[-3]), error)
+                _warn(f"{path.parents[1]} has lost its metrics", error)
+                path.unlink()
+
+    def _metrics(self, step: int) -> dict[str, float]:
+        path = self.directory / str(step) / "metrics" / "metrics"
+        try:
+            return json.loads(path.read_text())
+        except (OSError, ValueError):
+            return {}
+
+
+def _warn(what: str, error: Exception) -> None:
+    reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+    warnings.warn(f"the checkpoint {what} ({reason}).", CheckpointWarning, stacklevel=3)
 
 
 class _OtherStateError(Exception):
@@ -254,7 +267,7 @@ def _checksum(leaf: jax.Array) -> int | None:
     raw = _raw(leaf)
     if not raw.is_fully_addressable:
         return None
-    return zlib.crc32(np.ascontiguousarray(raw).tobytes())
+    return zlib.crc32(np.ascontiguousarray(raw).reshape(-1).view(np.uint8))
 
 
 def _check_same(

@@ -15,7 +15,7 @@ from configs import base, che
 from experiments import build as build_module
 from experiments import lengths, options, overrides
 from experiments.build import PUBLISHED, build, make_positions
-from ropejax.encodings import ENCODINGS, ALiBi, Rotary
+from ropejax.encodings import ENCODINGS, ALiBi, Encoding, LogScale, Rotary, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.encodings.interpolation import NTKAware
 from ropejax.masks import Causal
@@ -346,3 +346,40 @@ def test_name_and_settings_are_split():
 def test_every_scheme_can_be_named(name):
     config = config_with(positions__as_published=False)
     assert make_positions(config, name) == POSITIONS[name]()
+
+
+def test_compose_puts_encodings_together_by_name():
+    config = config_with(
+        encoding__name="compose",
+        encoding__options="rope=Rotary(), scale=LogScale(count=all)",
+    )
+    encoding = build(config).recipe.model.pattern[0].encoding
+    assert encoding == compose(rope=Rotary(), scale=LogScale(count="all"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "needs parts"),
+        ("rope=3", "must be an encoding"),
+        ("rope=Rotray()", "Rotary"),
+    ],
+)
+def test_compositions_that_are_none_are_refused(options, message):
+    config = config_with(encoding__name="compose", encoding__options=options)
+    with pytest.raises(ValueError, match=message):
+        build(config)
+
+
+def test_layer_patterns_are_chosen_by_name():
+    config = config_with(
+        model__causal=True,
+        model__num_layers=4,
+        model__pattern="rnope_swa",
+        model__pattern_options="window=3, every=2",
+    )
+    kinds = build(config).recipe.model.pattern
+    assert [kind.encoding for kind in kinds] == [Rotary(), Encoding()]
+    config.model.pattern = "rnope"
+    with pytest.raises(ValueError, match="rnope_swa"):
+        build(config)

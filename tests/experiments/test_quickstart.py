@@ -3,8 +3,8 @@
 import pytest
 
 from configs import quickstart
-from experiments import workdir
 from experiments import quickstart as quickstart_command
+from experiments import workdir
 from experiments.build import build
 from experiments.command import UsageError
 from ropejax.positions import Consecutive, Randomized
