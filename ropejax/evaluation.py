@@ -116,7 +116,8 @@ def evaluate(
         raise ValueError(
             f"{draws=} must divide {samples=}, so that each draw places as many rows."
         )
-    buckets = tuple(min(size, _longest_placed(size, lengths)) for size in buckets)
+    # A bucket beyond every length asked for need only hold the longest of them.
+    buckets = tuple(min(size, lengths[-1]) for size in buckets)
     for length in lengths:
         task.check_length(length)
         bucket_of(length, buckets)
@@ -240,11 +241,6 @@ def placement_rows(
     own = jax.tree.map(lambda array: cut(array, axis), own)
     shared = jax.tree.map(lambda array: cut(array, 0), shared)
     return Placement(**own, **shared, per_layer=placement.per_layer)
-
-
-def _longest_placed(size: int, lengths: list[int]) -> int:
-    """A bucket larger than every length asked for need only hold the longest."""
-    return min(size, lengths[-1])
 
 
 def _histogram(

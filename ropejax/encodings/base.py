@@ -23,6 +23,10 @@ fixed places, and know no method by name:
 A method that belongs inside the scale multiplies its bias by `scale`. Per-head
 constants are arrays with an axis of N heads. Masks and counts go by `Tokens.index`;
 what an encoding sees is `Tokens.positions`, or `relative_positions(query, key)`.
+
+Engines that work in blocks call the hooks of a block once for each, and add up the
+gradients of `params`; so whatever is not linear in a gradient (a projection of it, a
+clipping) belongs in `prepare`, which is called once.
 """
 
 import dataclasses

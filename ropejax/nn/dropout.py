@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped, UInt32
 
+from ropejax.masks.hashing import mix
 from ropejax.typing import Rng
 
 
@@ -34,8 +35,8 @@ def dropout(
         ValueError: if `rate` is outside [0, 1).
 
     References:
-        Srivastava et al. 2014, JMLR 15. The hash is two rounds of the 32-bit
-        xor-shift-multiply mixer with constants found by C. Wellons (2018, lowbias32).
+        Srivastava et al. 2014, JMLR 15. The hash is two rounds of the finalizer of
+        MurmurHash3 (Appleby).
     """
     check_rate(rate)
     if rng is None or rate == 0:
@@ -71,10 +72,4 @@ def hashed_bits(seeds: UInt32[Array, "2"], shape: tuple[int, ...]) -> Shaped[Arr
     if shape:
         row = jnp.arange(shape[0], dtype=jnp.uint32)
         row = row.reshape((-1,) + (1,) * (len(shape) - 1))
-    return _mixed(_mixed(place + seeds[0]) ^ _mixed(row + seeds[1]))
-
-
-def _mixed(x: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    return x ^ (x >> 16)
+    return mix(mix(place + seeds[0]) ^ mix(row + seeds[1]))

@@ -38,7 +38,7 @@ class Checkpoints:
         read_only: never write, delete or set aside; for reading beside a running run.
 
     Raises:
-        ValueError: if `keep` is below 1.
+        ValueError: if `keep` is below 1, or metrics cannot be read and not be dropped.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Checkpoints:
         self._manager = None
         if read_only and not self.directory.is_dir():
             return
+        self._drop_unreadable_metrics()
         if read_only:
             options = ocp.CheckpointManagerOptions(
                 read_only=True, create=False, save_interval_steps=0
             )
         else:
-            self._drop_unreadable_metrics()
             best = [BestN(get_metric_fn=_minus_loss, n=1)] if keep_best else []
             options = ocp.CheckpointManagerOptions(
                 preservation_policy=AnyPreservationPolicy([LatestN(n=keep), *best]),
@@ -209,6 +209,11 @@ class Checkpoints:
             try:
                 json.loads(path.read_text())
             except ValueError as error:
+                if self._read_only:
+                    raise ValueError(
+                        f"{path} cannot be read ({error}); open the folder for writing "
+                        "once, as training does, to drop it."
+                    ) from None
                 _warn(f"{path.parents[1]} has lost its metrics", error)
                 path.unlink()
 
