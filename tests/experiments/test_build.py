@@ -383,3 +383,15 @@ def test_layer_patterns_are_chosen_by_name():
     config.model.pattern = "rnope"
     with pytest.raises(ValueError, match="rnope_swa"):
         build(config)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_encoding_builds_by_its_name_or_says_that_it_is_causal(encoding):
+    """Building traces the model at the longest training and test inputs."""
+    config = config_with(encoding__name=encoding, train__max_length=6)
+    config.eval.lengths = "1:8"
+    if ENCODINGS[encoding]().causal_only:
+        with pytest.raises(ValueError, match=r"model\.causal=True"):
+            build(config)
+        config.model.causal = True
+    assert build(config).recipe.model.pattern[0].encoding == ENCODINGS[encoding]()
