@@ -13,10 +13,15 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
-from experiments.timing import compiled, in_own_process, measure, peak_memory_mib
+from experiments.timing import (
+    compiled,
+    in_own_process,
+    measure,
+    peak_memory_mib,
+    wide_console,
+)
 from ropejax.encodings import ENCODINGS, Dims
 from ropejax.evaluation import evaluate_length
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
@@ -200,8 +205,9 @@ def show(result: dict) -> None:
     """Prints what was measured, and ratios to the published code where known."""
     table = Table(title="Chomsky-hierarchy benchmark (CPU seconds unless named)")
     for column in ("what", "wall", "cpu", "compile", "MiB", "shapes", "ratio", "goal"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    number = lambda value: "" if value is None else f"{value:,.4g}"
+        words = column == "what"
+        table.add_column(column, justify="left" if words else "right", no_wrap=words)
+    number = lambda value: "" if value is None else f"{value:,.3g}"
     for name, cost in result.items():
         published = PUBLISHED.get(name, {})
         ratios = [
@@ -218,7 +224,7 @@ def show(result: dict) -> None:
             number(ratios[0] if ratios else None),
             number(published.get("goal")),
         )
-    Console(stderr=True).print(table)
+    wide_console().print(table)
 
 
 def main(argv: list[str]) -> dict:

@@ -11,10 +11,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from rich.console import Console
 from rich.table import Table
 
-from experiments.timing import compiled, measure
+from experiments.timing import compiled, measure, wide_console
 from ropejax.encodings import ENCODINGS, Dims, Encoding
 from ropejax.testing import example, run
 from ropejax.tokens import tokens
@@ -71,7 +70,7 @@ def show(result: dict, length: int, implementation: str) -> None:
             f"{spent / base['rope']:.2f}",
             f"{cost['gradient']['temporary_mib']:.0f}",
         )
-    Console(stderr=True).print(table)
+    wide_console().print(table)
 
 
 def main(argv: list[str]) -> dict:

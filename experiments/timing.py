@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import jax
+from rich.console import Console
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,3 +110,9 @@ def in_own_process(module: str, *arguments: str) -> dict:
     if done.returncode:
         raise RuntimeError(f"{module} {arguments} failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def wide_console() -> Console:
+    """Returns a console on stderr, at least 110 columns where it is no terminal."""
+    console = Console(stderr=True)
+    return console if console.is_terminal else Console(stderr=True, width=110)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 _PER_TOKEN = ("index", "positions", "segments", "valid", "streams", "features")
@@ -87,6 +88,7 @@ def tokens(
     positions: Shaped[Array, "#B L"] | Shaped[Array, "#B L A"] | None = None,
     segments: Int[Array, "#B L"] | None = None,
     valid: Bool[Array, "#B L"] | None = None,
+    left_padded: bool = False,
     streams: dict[str, Shaped[Array, "#B L"]] | None = None,
     distances: Shaped[Array, "#B n"] | None = None,
 ) -> Tokens:
@@ -98,18 +100,24 @@ def tokens(
         positions: positions in tokens, `[B or 1, L]` or `[B or 1, L, A]`; the index if
             None.
         segments: segment of each token, `[B or 1, L]`.
-        valid: False at padding, `[B or 1, L]`.
+        valid: False at padding, `[B or 1, L]`, behind the tokens unless `left_padded`.
+        left_padded: padding stands before the tokens: order, and positions if None,
+            count from the first valid token (below it, order is negative, and positions
+            are 0).
         streams: named further positions, each `[B or 1, L]`.
         distances: table of distances `[B or 1, n]` instead of differences of positions.
 
     Returns:
-        A `Tokens` whose index is `offset .. offset + length - 1`.
+        A `Tokens` whose index is `offset .. offset + length - 1`, or starts earlier by
+        the padding on the left.
 
     Raises:
-        ValueError: if an array's token axis is not `length`, or the table of distances
-            does not reach from the first token to the last.
+        ValueError: if an array's token axis is not `length`, the table of distances
+            does not reach from the first token to the last, `left_padded` lacks
+            `valid`, or known `valid` has padding on the left that is not declared.
     """
     index = jnp.arange(length, dtype=jnp.int32)[None] + offset
+    consecutive = positions is None
     given = {"positions": positions, "segments": segments, "valid": valid}
     for name, array in (given | dict(streams or {})).items():
         if array is not None and (array.ndim < 2 or array.shape[1] != length):
@@ -117,6 +125,14 @@ def tokens(
                 f"{name} must be [B or 1, {length}, ...] for {length} tokens, "
                 f"got shape {array.shape}."
             )
+    if left_padded and valid is None:
+        raise ValueError("left_padded=True needs valid, which says where padding is.")
+    if left_padded:
+        index = index - jnp.argmax(valid, axis=1).astype(jnp.int32)[:, None]
+        positions = jnp.maximum(index, 0) if positions is None else positions
+        consecutive = False
+    elif positions is None:
+        _check_not_left_padded(valid)
     reach = length + offset if isinstance(offset, int) else length
     if distances is not None and distances.shape[-1] < reach:
         raise ValueError(
@@ -131,8 +147,19 @@ def tokens(
         streams=streams,
         distances=distances,
         consecutive_index=True,
-        consecutive_positions=positions is None,
+        consecutive_positions=consecutive,
     )
+
+
+def _check_not_left_padded(valid: Bool[Array, "#B L"] | None) -> None:
+    """A place in the array is no position where padding stands before the tokens."""
+    if valid is None or isinstance(valid, jax.core.Tracer) or not valid.shape[1]:
+        return
+    if np.any(~np.asarray(valid)[:, 0] & np.asarray(valid).any(axis=1)):
+        raise ValueError(
+            "valid has padding before the tokens of a row; pass left_padded=True, so "
+            "that positions count from the first token, or give positions."
+        )
 
 
 def relative_positions(

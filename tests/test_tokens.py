@@ -95,3 +95,16 @@ def test_only_default_positions_are_promised_to_be_consecutive():
     moved = tokens(3).permuted(jnp.array([2, 0, 1]))
     assert not moved.consecutive_index
     assert not moved.consecutive_positions
+
+
+def test_padding_on_the_left_is_declared_or_refused():
+    """Fault B07: counting places gives one prompt other positions in every batch."""
+    valid = jnp.array([[False, False, True, True, True], [True] * 5])
+    side = tokens(5, valid=valid, left_padded=True)
+    np.testing.assert_array_equal(side.index, [[-2, -1, 0, 1, 2], [0, 1, 2, 3, 4]])
+    np.testing.assert_array_equal(side.positions, [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])
+    with pytest.raises(ValueError, match="left_padded=True"):
+        tokens(5, valid=valid)
+    with pytest.raises(ValueError, match="needs valid"):
+        tokens(5, left_padded=True)
+    tokens(5, valid=valid[:, ::-1])

@@ -126,6 +126,7 @@ class Transformer(nnx.Module):
         placement: Placement,
         *,
         valid: Bool[Array, "B L"] | None = None,
+        left_padded: bool = False,
         segments: Int[Array, "B L"] | None = None,
         rng: Rng | None = None,
     ) -> Float[Array, "B L V"]:
@@ -135,6 +136,7 @@ class Transformer(nnx.Module):
             tokens: symbols, `[B, L]`, each below `num_symbols`.
             placement: where they are, from a position scheme.
             valid: False at padding, `[B, L]`; None if there is none.
+            left_padded: padding stands before the tokens, not behind them.
             segments: tokens attend within equal segments only, `[B, L]`.
             rng: PRNG key for dropout; None at evaluation, where nothing is dropped.
 
@@ -142,7 +144,7 @@ class Transformer(nnx.Module):
             Logits `[B, L, V]`, float32.
         """
         length = tokens.shape[1]
-        known = {"valid": valid, "segments": segments}
+        known = {"valid": valid, "segments": segments, "left_padded": left_padded}
         shared = list(as_arrays(self.shared).values())
         embed_rng, layers_rng = (
             (None, None) if rng is None else tuple(jax.random.split(rng))

@@ -46,6 +46,7 @@ def test_slopes_equal_the_official_ones_for_every_number_of_heads():
     ],
 )
 def test_slopes_of_other_than_powers_of_two_follow_the_reference(heads, slopes):
+    """Fault B08: one geometric series over all heads is not the reference rule."""
     np.testing.assert_allclose(alibi_slopes(heads), slopes, rtol=1e-8)
 
 

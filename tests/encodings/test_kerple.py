@@ -63,6 +63,7 @@ def test_logarithmic_kernel_of_known_parameters(p, a, wanted):
 @pytest.mark.parametrize("kernel", ["log", "power"])
 @pytest.mark.parametrize("raw", [-0.5, -1e6, 0.0, 1e3])
 def test_kernel_stays_a_penalty_wherever_parameters_go(kernel, raw):
+    """Fault B09: unconstrained coefficients turn negative in training."""
     encoding = Kerple(kernel=kernel)
     params = {"p": jnp.array([raw]), "a": jnp.array([raw])}
 

@@ -49,6 +49,7 @@ def test_buckets_equal_those_of_public_code_exactly():
     ],
 )
 def test_buckets_of_known_offsets(both, values):
+    """Fault B10: an inverted test for the bidirectional split wastes half of them."""
     assert bucket(np.array(list(values)), both).tolist() == list(values.values())
 
 

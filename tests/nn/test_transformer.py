@@ -10,7 +10,7 @@ import pytest
 from ropejax.encodings import ENCODINGS, Dims, Encoding
 from ropejax.masks import Causal
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
-from ropejax.positions import Placement, Randomized
+from ropejax.positions import Placement, Randomized, count_real
 
 DIMS = Dims(num_heads=2, num_kv_heads=2, head_dim=4, embed_dim=8, num_layers=2)
 SETTINGS = BlockSettings(mlp_dim=16, dropout=0.0)
@@ -193,3 +193,35 @@ def test_odd_head_width_is_refused_when_the_model_is_described():
     """Fault B12: width 40 with 8 heads makes heads of 5."""
     with pytest.raises(ValueError, match="5"):
         make(ENCODINGS["rope"](), dims=Dims(8, 8, 5, 40, 2))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "none",
+        "sinusoidal",
+        "learned",
+        "rope",
+        "xpos",
+        "alibi",
+        "t5",
+        "kerple",
+        "sandwich",
+        "log_scale",
+    ],
+)
+@pytest.mark.parametrize("given", [False, True], ids=["by-flag", "with-positions"])
+def test_left_padding_changes_no_logit(rng, name, given):
+    """Fault B07: a prompt alone, and behind padding of any symbol."""
+    known = {"log_scale": {"train_length": 2}}.get(name, {})
+    dims = DIMS._replace(causal=True)
+    kind = LayerKind(ENCODINGS[name](**known), Causal())
+    spec = TransformerSpec(5, 3, dims, SETTINGS, (kind,))
+    model = spec.bind(random_params(spec, rng))
+    alone = model(jnp.array([[1, 2, 4]]), Placement())
+    valid = jnp.array([[False, False, True, True, True]])
+    where = Placement(positions=count_real(valid)) if given else Placement()
+    run = jax.jit(lambda x: model(x, where, valid=valid, left_padded=True))
+    for pad in (0, 3):
+        padded = run(jnp.array([[pad, pad, 1, 2, 4]]))
+        np.testing.assert_allclose(padded[:, 2:], alone, atol=1e-5)
