@@ -104,6 +104,11 @@ class Abacus(PositionScheme):
         if self.max_offset < 0:
             raise ValueError(f"max_offset must be at least 0, got {self.max_offset}.")
 
+    @property
+    def rows_differ(self) -> bool:
+        """True if each row has an offset of its own, or `base` places it so."""
+        return self.per_sequence or self.base.rows_differ
+
     def position_bound(self, num_tokens: int) -> int | None:
         """Returns the bound of the ordinary positions."""
         return self.base.position_bound(num_tokens)

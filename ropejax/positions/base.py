@@ -48,6 +48,27 @@ class Placement:
             return given, shared
         return {}, given | shared
 
+    def rows(self, first: int | Int[Array, ""], count: int, of: int) -> "Placement":
+        """Returns where the tokens of some rows of a batch are.
+
+        Args:
+            first: the first row; may be traced.
+            count: how many.
+            of: rows of the batch; arrays of a single row serve all of them.
+        """
+
+        def cut(array, axis):
+            if array.shape[axis] != of:
+                return array
+            return jax.lax.dynamic_slice_in_dim(array, first, count, axis)
+
+        own, shared = self.layers()
+        if not self.per_layer:
+            own, shared = {}, own | shared
+        own = jax.tree.map(lambda array: cut(array, 1), own)
+        shared = jax.tree.map(lambda array: cut(array, 0), shared)
+        return Placement(**own, **shared, per_layer=self.per_layer)
+
     def tokens(self, length: int, *, layer: int | None = None, **known) -> Tokens:
         """Returns the `Tokens` of one layer (the first where embeddings ask: None).
 

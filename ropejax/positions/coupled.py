@@ -150,6 +150,11 @@ class Coupled(PositionScheme):
                 "separators is empty; name the symbols of plus and equals."
             )
 
+    @property
+    def rows_differ(self) -> bool:
+        """True if each row has a start of its own."""
+        return self.per_sequence and self.random_start
+
     def position_bound(self, num_tokens: int) -> int:
         """Returns `max_position + 1`."""
         return self.max_position + 1

@@ -60,6 +60,11 @@ class EqualMean(PositionScheme):
                 f"max_position must be at least 1 or None, got {self.max_position}."
             )
 
+    @property
+    def rows_differ(self) -> bool:
+        """True if each row has a draw of its own."""
+        return self.per_sequence
+
     def position_bound(self, num_tokens: int) -> int | None:
         """Returns `max_position + 1`, or None for the exponential law."""
         return None if self.max_position is None else self.max_position + 1

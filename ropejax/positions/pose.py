@@ -82,6 +82,11 @@ class PoSE(PositionScheme):
                 f"max_position must be at least 1, got {self.max_position}."
             )
 
+    @property
+    def rows_differ(self) -> bool:
+        """True if each row has a draw of its own."""
+        return self.per_sequence
+
     def position_bound(self, num_tokens: int) -> int:
         """Returns `max_position`."""
         return self.max_position

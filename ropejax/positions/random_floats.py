@@ -50,6 +50,11 @@ class RandomFloats(PositionScheme):
         if not self.max_position > 0:
             raise ValueError(f"max_position must be positive, got {self.max_position}.")
 
+    @property
+    def rows_differ(self) -> bool:
+        """True if each row has a draw of its own."""
+        return self.per_sequence
+
     def position_bound(self, num_tokens: int) -> int:
         """Returns `max_position`, rounded up."""
         return int(-(-self.max_position // 1))

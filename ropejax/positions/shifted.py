@@ -54,6 +54,11 @@ class Shifted(PositionScheme):
                     "are never negative."
                 )
 
+    @property
+    def rows_differ(self) -> bool:
+        """True if each row has a random start of its own."""
+        return self.per_sequence and self.max_random_offset > 0
+
     def position_bound(self, num_tokens: int) -> int:
         """Returns one more than the largest position of `num_tokens` tokens."""
         return self.offset + self.max_random_offset + num_tokens

@@ -139,3 +139,19 @@ def test_catalogue_is_immutable_and_describes_its_schemes():
         assert scheme.title
         assert scheme.summary
         assert hash(scheme()) == hash(scheme())
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_rows_differ_where_the_scheme_says_so(name):
+    """Rows of one length and one content: else a caller may make one row for all."""
+    scheme, lengths = SCHEMES[name], np.full(6, 9)
+    placement = compiled(scheme, 16)(jax.random.key(3), lengths, additions(lengths, 16))
+    arrays = [placement.positions, placement.distances]
+    arrays += list((placement.streams or {}).values())
+    rows = [
+        np.asarray(a)[..., :9].reshape(-1, a.shape[-2], 9)
+        for a in arrays
+        if a is not None
+    ]
+    found = any(np.any(one != one[:, :1]) for one in rows)
+    assert found == scheme.rows_differ

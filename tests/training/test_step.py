@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from ropejax.positions import Consecutive
+from ropejax.positions import Consecutive, Randomized
 from ropejax.training import Fixed, Uniform, init_state, train
 from ropejax.training.losses import batch_sums
 from ropejax.training.step import (
@@ -181,3 +181,13 @@ def test_a_step_of_grammar_and_sorting_tasks_has_finite_numbers(task):
     assert np.isfinite(metrics.loss)
     assert metrics.grad_norm > 0
     assert 0 <= metrics.accuracy <= 1
+
+
+@pytest.mark.parametrize("per_sequence", [False, True])
+def test_rows_of_a_batch_are_placed_apart_if_asked(per_sequence):
+    """Fault B20's kind: one draw for all rows where each should have its own."""
+    recipe = tiny_recipe(positions=Randomized(64, per_sequence=per_sequence))
+    state = init_state(recipe, 0)
+    _, placement, _ = draw_batch(recipe, state, jnp.full((4,), 5), 6)
+    rows = np.broadcast_to(placement.positions[:, :10], (4, 10))
+    assert len({tuple(row) for row in rows}) == (4 if per_sequence else 1)
