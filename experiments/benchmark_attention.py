@@ -3,8 +3,8 @@
 One layer, batch 1, 8 heads of 64, float32, causal. The comparison is ALiBi with learned
 slopes, forward with gradients to queries, keys, values and slopes: `jax.nn` gets the
 same bias as an array. Then what a sliding window saves, and what RoPE and ReRoPE add in
-the same engine. `--longest` attends forward over that many tokens (131,072 needs
-minutes).
+the same engine, and what a GPU does, where there is one. `--long` attends forward over
+131,072 tokens, `--longest` over any number (minutes).
 """
 
 import argparse
@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
-from experiments.timing import Cost, compiled, measure
+from experiments import benchmark_attention_gpu
+from experiments.timing import Cost, compiled, measure, peak_memory_mib
 from ropejax import masks
 from ropejax.attention import attend
 from ropejax.encodings import ALiBi, Dims, Encoding, ReRoPE, Rotary
@@ -22,6 +23,7 @@ from ropejax.encodings.alibi import alibi_slopes
 from ropejax.tokens import tokens
 
 LENGTHS = (1024, 4096, 8192)
+LONG = 131_072
 HEADS, WIDTH = 8, 64
 DIMS = Dims(HEADS, HEADS, WIDTH, HEADS * WIDTH, causal=True)
 PEAK_GFLOPS = 157.0
@@ -170,6 +172,25 @@ def beside_each_other(length: int) -> dict:
     }
 
 
+def forward_alone(length: int) -> dict:
+    """One forward pass over a long sequence, and how memory grew towards it.
+
+    Memory linear in length makes `memory_growth` 4, quadratic 16.
+    """
+    run = by_attend(ALiBi(learned=True), "blockwise")
+    arrays = inputs(length)
+    program, seconds = compiled(run, arrays)
+    spent = measure(program, lambda: program(arrays), compile_s=seconds, repeats=1)
+    quarter, _ = compiled(run, inputs(length // 4))
+    temporary = quarter.memory_analysis().temp_size_in_bytes / 2**20
+    return {
+        "length": length,
+        **described(spent, length, gradient=False),
+        "memory_growth": spent.temporary_mib / temporary,
+        "peak_memory_mib": peak_memory_mib(),
+    }
+
+
 def show(result: dict) -> None:
     """Prints the comparison with `jax.nn` as a table, the rest as lines."""
     table = Table(title="blockwise beside jax.nn, ALiBi with learned slopes, causal")
@@ -193,7 +214,7 @@ def show(result: dict) -> None:
             )
     console = Console(stderr=True)
     console.print(table)
-    for name in ("sliding window", "encodings", "longest"):
+    for name in ("sliding window", "encodings", "longest", "gpu"):
         if name in result:
             console.print(name, result[name])
 
@@ -210,6 +231,13 @@ def main(argv: list[str]) -> dict:
     parser.add_argument(
         "--longest", type=int, default=0, help="also attend forward over so many tokens"
     )
+    parser.add_argument(
+        "--long",
+        dest="longest",
+        action="store_const",
+        const=LONG,
+        help=f"the same over {LONG:,} tokens",
+    )
     given = parser.parse_args(argv)
     lengths = [int(length) for length in given.lengths.split(",")]
     result = {
@@ -222,12 +250,7 @@ def main(argv: list[str]) -> dict:
         )
         result["encodings"] = beside_each_other(min(4096, max(lengths)))
     if given.longest:
-        run = by_attend(ALiBi(learned=True), "blockwise")
-        arrays = inputs(given.longest)
-        program, seconds = compiled(run, arrays)
-        spent = measure(program, lambda: program(arrays), compile_s=seconds, repeats=1)
-        result["longest"] = {"length": given.longest} | described(
-            spent, given.longest, gradient=False
-        )
+        result["longest"] = forward_alone(given.longest)
+    result["gpu"] = benchmark_attention_gpu.measured()
     show(result)
     return result

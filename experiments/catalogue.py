@@ -1,7 +1,8 @@
-"""Prints a page on all position encodings, or masks, read off the library itself.
+"""Prints a page on encodings, masks or attention engines, read off the library.
 
     python -m experiments.catalogue > docs/encodings.md
     python -m experiments.catalogue --page=masks > docs/masks.md
+    python -m experiments.catalogue --page=engines > docs/engines.md
 
 Nothing on a page is written by hand: names and settings are those of
 `ropejax.encodings`, formulas those of the docstrings, shapes and engines are asked for,
@@ -14,13 +15,14 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from experiments import catalogue_engines, catalogue_masks, command
 from experiments import catalogue_markdown as markdown
-from experiments import catalogue_masks, command
 from experiments.catalogue_docstrings import formula, meanings, options
 from experiments.catalogue_evidence import evidence
 from experiments.catalogue_shapes import parameter_shapes
-from ropejax.attention.choice import IMPLEMENTATIONS, SHORT, choose
-from ropejax.attention.normalizers import Softmax
+from ropejax import masks
+from ropejax.attention.capabilities import ENGINES, obstacle
+from ropejax.attention.requests import Request
 from ropejax.encodings import ENCODINGS, Encoding
 from ropejax.encodings.rotary_base import Rotation
 
@@ -63,6 +65,9 @@ Letters: `N` query heads, `K` key heads, `H` width of a head, `D` width of the m
 `ropejax.testing.check_encoding` holds every encoding to these promises. Numbers of
 other implementations that results are compared with lie in `tests/golden`, with their
 sources. `python -m experiments.gallery --out=gallery` draws every method.
+
+Engines are those that serve a causal mask, "fused" and "pallas" on an NVIDIA GPU in
+bfloat16; [engines.md](engines.md) has the whole of it.
 """
 
 
@@ -138,23 +143,12 @@ def hooks_of(encoding: Encoding) -> tuple[str, ...]:
 
 
 def engines_of(encoding: Encoding) -> dict[str, str]:
-    """Returns what stands in the way of each engine, nothing where it serves."""
-    obstacles = {}
-    for engine in IMPLEMENTATIONS:
-        if engine == "auto":
-            continue
-        try:
-            choose(
-                engine,
-                num_queries=2 * SHORT,
-                num_keys=2 * SHORT,
-                encoding=encoding,
-                normalizer=Softmax(),
-            )
-            obstacles[engine] = ""
-        except ValueError as error:
-            obstacles[engine] = str(error)
-    return obstacles
+    """Returns what stands in the way of each engine, nothing where it serves.
+
+    Asked for a GPU, bfloat16 and a causal mask, where every engine has a chance.
+    """
+    request = Request(encoding, masks.Causal(), **catalogue_engines.FAST)
+    return {engine: obstacle(engine, request) for engine in ENGINES}
 
 
 def _parameters(encoding: Encoding) -> str:
@@ -234,7 +228,11 @@ def _options(entry: Entry) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line, and returns the exit code."""
-    pages = {"encodings": page, "masks": catalogue_masks.page}
+    pages = {
+        "encodings": page,
+        "masks": catalogue_masks.page,
+        "engines": catalogue_engines.page,
+    }
     parser = command.parser(__doc__)
     parser.add_argument("--page", choices=pages, default="encodings", help="which one")
     given, _ = command.parse(parser, argv)

@@ -44,14 +44,14 @@ def page() -> str:
 
 def _section(name: str, kind: type[Mask]) -> str:
     paragraphs, _ = sections(kind)
-    example = _example(kind)
+    mask = example(kind)
     lines = [f"## {name}", "", *(markdown.wrapped(p) + "\n" for p in paragraphs)]
-    lines += [f"`{example!r}`", "", "```", *_picture(example), "```"]
+    lines += [f"`{mask!r}`", "", "```", *_picture(mask), "```"]
     return "\n".join([*lines, *markdown.options_table(_options(kind)), ""])
 
 
-def _example(kind: type[Mask]) -> Mask:
-    """The first example of this kind, or the first that has a part of it."""
+def example(kind: type[Mask]) -> Mask:
+    """Returns the first example of this kind, or the first that has a part of it."""
     fitting = [mask for mask in MASKS.values() if kind in kinds_of(mask)]
     return min(fitting, key=lambda mask: kinds_of(mask).index(kind))
 

@@ -1,106 +1,69 @@
 """What a reader of a table should be told: that runs of one cell are not alike."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from experiments import run_configs
+from experiments.comparable import listed, ranges
+from experiments.run_configs import Flat
 from experiments.summaries import Cell, RunSummary
 
-# Config fields in which the runs of a cell may differ.
-_FREE = {
-    *("seed", "learning_rate", "workdir", "run_id", "name", "study", "group"),
-    *("log_every", "save_every", "keep", "steps_per_dispatch"),
-}
 
-
-def disagreements(cells: Sequence[Cell], run_rows: pa.Table) -> list[str]:
+def disagreements(cells: Sequence[Cell], configs: Mapping[str, Flat]) -> list[str]:
     """Name whatever makes the runs of a cell hard to compare, one line each.
 
     Args:
-        cells: the runs, grouped.
-        run_rows: rows of kind "run", all of them (`latest=False`).
+        cells: the runs, grouped, those of `comparable.comparable`.
+        configs: of runs by their id, flat; may lack some.
 
     Returns:
         Lines for people; none if all is well.
     """
-    rows = run_rows.select(["run_id", "config", "store"]).to_pylist()
-    configs = {row["run_id"]: _flat(json.loads(row["config"])) for row in rows}
-    lines = _shared_names(rows)
-    for cell in cells:
-        where = f"{cell.task_title}, {cell.setting.label}"
-        lines += [f"{where}: {line}" for line in _in_cell(cell, configs)]
-    return lines
+    return [
+        f"{cell.task_title}, {cell.setting.label}: {line}"
+        for cell in cells
+        for line in _in_cell(cell, configs)
+    ]
 
 
-def _in_cell(cell: Cell, configs: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+def _in_cell(cell: Cell, configs: Mapping[str, Flat]) -> Iterable[str]:
     runs = cell.runs
-    facts = {
-        "steps trained": [str(run.step) for run in runs],
-        "longest training length": [str(run.train_max) for run in runs],
-        "test lengths": [describe_lengths(run.test_lengths) for run in runs],
-        "sequences a length": [run.samples[0] for run in runs],
-        "position draws": [run.samples[1] for run in runs],
+    facts: dict[str, list[Any]] = {
+        "sequences a length": [ranges(run.samples[0]) for run in runs],
+        "position draws": [ranges(run.samples[1]) for run in runs],
     }
     known = [configs[run.run_id] for run in runs if run.run_id in configs]
     if len(known) == len(runs):
-        names = dict.fromkeys(name for config in known for name in config)
-        for name in names:
-            if name.rpartition(".")[2] not in _FREE:
-                facts[f"config {name}"] = [str(c.get(name, "unset")) for c in known]
+        for name in run_configs.differing(known):
+            values = [run_configs.shown(config, name) for config in known]
+            facts[f"config {name}"] = values
     for name, values in facts.items():
         if len(set(values)) > 1:
             yield f"runs differ in {name}: {_who(values, runs)}"
     if none := [run for run in runs if not run.test_lengths]:
-        yield f"no evaluation beyond the training lengths: {_list(none)}"
-    for run in runs:
-        if run.test_lengths and run.test_lengths[-1] < run.test_max:
-            yield (
-                f"{run.run_id} is evaluated to length {run.test_lengths[-1]} of "
-                f"{run.test_max}: its score is of those alone"
-            )
-    twice: dict[tuple, list[RunSummary]] = {}
-    for run in runs:
-        twice.setdefault((run.seed, run.learning_rate), []).append(run)
-    for (seed, _), same in twice.items():
-        if len(same) > 1:
-            yield f"seed {seed} has {len(same)} runs: {_list(same)}"
+        yield f"no evaluation beyond the training lengths: {listed(none)}"
 
 
-def _who(values: Sequence, runs: Sequence[RunSummary]) -> str:
-    groups: dict[Any, list[RunSummary]] = {}
+def _who(values: Sequence[str], runs: Sequence[RunSummary]) -> str:
+    groups: dict[str, list[RunSummary]] = {}
     for value, run in zip(values, runs, strict=True):
         groups.setdefault(value, []).append(run)
-    return "; ".join(
-        f"{_show(value)} ({_list(some)})" for value, some in groups.items()
-    )
+    return "; ".join(f"{value} ({listed(some)})" for value, some in groups.items())
 
 
-def _show(value: tuple | str) -> str:
-    return ", ".join(map(str, value)) or "unset" if isinstance(value, tuple) else value
+def shared_names(run_rows: pa.Table) -> list[str]:
+    """Find run ids that belong to different configs in different folders.
 
-
-def _list(runs: Sequence[RunSummary], at_most: int = 3) -> str:
-    names = [run.run_id for run in runs]
-    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
-    return ", ".join(names[:at_most]) + more
-
-
-def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(config, dict):
-        return {prefix: config}
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}.{name}" if prefix else name)
-    return flat
-
-
-def _shared_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Find run ids that belong to different configs in different folders."""
+    Args:
+        run_rows: rows of kind "run", all of them (`latest=False`).
+    """
     found: dict[str, dict[str, str]] = {}
-    for row in rows:
-        found.setdefault(row["run_id"], {})[row["store"]] = row["config"]
+    columns = (run_rows[name].to_pylist() for name in ("run_id", "store", "config"))
+    for run_id, store, config in zip(*columns, strict=True):
+        found.setdefault(run_id, {})[store] = config
     return [
         f"run {run_id} has different configs in {' and '.join(sorted(stores))}: two "
         "runs under one name, of which the latest rows are counted"
@@ -109,10 +72,24 @@ def _shared_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def describe_lengths(lengths: Sequence[int]) -> str:
-    """Describe sorted lengths: `41..500`, or `41..500 (24 of 460)` with gaps."""
-    if not lengths:
-        return "none"
-    whole = lengths[-1] - lengths[0] + 1
-    gaps = "" if len(lengths) == whole else f" ({len(lengths)} of {whole})"
-    return f"{lengths[0]}..{lengths[-1]}{gaps}"
+def in_several_folders(evaluation: pa.Table) -> list[str]:
+    """Find runs that were evaluated in several folders, such as copies of a study.
+
+    Args:
+        evaluation: rows of kind "evaluation", all of them (`latest=False`).
+    """
+    found = evaluation.group_by("run_id").aggregate([("store", "distinct")])
+    several = found.filter(pc.greater(pc.list_value_length(found["store_distinct"]), 1))
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for row in several.to_pylist():
+        stores = tuple(sorted(row["store_distinct"]))
+        groups.setdefault(stores, []).append(row["run_id"])
+    return [
+        f"{_runs(len(runs))} evaluations in {' and '.join(stores)}: each counts "
+        f"once, with the latest row of each length ({listed(sorted(runs))})"
+        for stores, runs in groups.items()
+    ]
+
+
+def _runs(number: int) -> str:
+    return "1 run has" if number == 1 else f"{number} runs have"

@@ -8,11 +8,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ropejax.attention import checks
+from ropejax.attention.axes import dims_of
 from ropejax.attention.blockwise import blockwise
-from ropejax.attention.choice import block_sizes, choose
+from ropejax.attention.choice import block_sizes, decide
 from ropejax.attention.dense import dense
+from ropejax.attention.fused import fused
+from ropejax.attention.narrow import narrow
 from ropejax.attention.normalizers import Normalizer, Softmax
-from ropejax.encodings.base import Dims, Encoding
+from ropejax.attention.requests import current_platform, request_of
+from ropejax.attention.sequence_parallel import SequenceParallel
+from ropejax.attention.spread import attend_spread
+from ropejax.encodings.base import Encoding
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
@@ -35,7 +41,7 @@ def attend(
     normalizer_params: Params = None,
     dropout_rate: float = 0.0,
     rng: Rng | None = None,
-    implementation: str = "auto",
+    implementation: str | SequenceParallel = "auto",
     block_q: int | None = None,
     block_k: int | None = None,
     return_lse: bool = False,
@@ -44,8 +50,8 @@ def attend(
 
     `out = outputs(mix(normalizer(row_scale * logits), values))`, logits being the
     encoding's, `fold(scale * product + bias)`. Every engine computes this, dropout
-    included, to rounding; which one "auto" takes and why, `choose` says, and the log at
-    level DEBUG. A row that sees no key gives zeros, and zero gradients.
+    included, to rounding; which one "auto" takes and why, `explain` says, and the log
+    at level DEBUG. A row that sees no key gives zeros, and zero gradients.
 
     Args:
         q: queries, `[B, T, N, H]`.
@@ -65,8 +71,11 @@ def attend(
         normalizer_params: its parameters.
         dropout_rate: probability of dropping a weight, where an rng is given.
         rng: PRNG key of dropout; None at evaluation.
-        implementation: "auto", "dense" (the whole matrix of logits; the reference) or
-            "blockwise" (memory linear in length; no forward-mode derivative).
+        implementation: "auto", "dense" (the whole matrix of logits; the reference),
+            "blockwise" (memory linear in length; no forward-mode derivative), "fused"
+            (the GPU's or TPU's own kernel, for encodings that are one dot product) or
+            "pallas" (a kernel for simple biases, on GPUs); docs/engines.md has a table.
+            A `SequenceParallel` spreads the sequence over a mesh axis.
         block_q: most queries in a block, blockwise; chosen by the mask if None.
         block_k: most keys in a block, blockwise.
         return_lse: also return the log-sum-exp of each row, `[B, N, T]`.
@@ -87,26 +96,65 @@ def attend(
     normalizer.check(normalizer_params, q.shape[2])
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     checks.check_scale(scale, q.shape[2])
-    choice = choose(
-        implementation,
-        num_queries=q.shape[1],
-        num_keys=k.shape[1],
-        encoding=encoding,
-        normalizer=normalizer,
-    )
-    _log.debug("%s attention: %s.", *choice)
-    if params is None:
-        params = encoding.prepare({}, {}, query, key, dims_of(q, k))
     seed = None
     if dropout_rate and rng is not None:
         seed = jax.random.bits(rng, (2,), jnp.uint32)
-    common = {
+    if isinstance(implementation, SequenceParallel):
+        return attend_spread(
+            attend,
+            implementation,
+            q,
+            k,
+            v,
+            encoding=encoding,
+            params=params,
+            query=query,
+            key=key,
+            mask=mask,
+            scale=scale,
+            row_scale=row_scale,
+            normalizer=normalizer,
+            normalizer_params=normalizer_params,
+            dropout_rate=dropout_rate,
+            seed=seed,
+            return_lse=return_lse,
+            block_q=block_q,
+            block_k=block_k,
+        )
+    if params is None:
+        params = encoding.prepare({}, {}, query, key, dims_of(q, k))
+    platform = current_platform()
+    request = request_of(
+        q,
+        k,
+        v,
+        encoding=encoding,
+        params=params,
+        query=query,
+        key=key,
+        mask=mask,
+        normalizer=normalizer,
+        scale=scale,
+        row_scale=row_scale,
+        dropout=bool(dropout_rate) and rng is not None,
+        return_lse=return_lse,
+        platform=platform,
+    )
+    choice = decide(implementation, request)
+    _log.debug("%s attention: %s.", *choice)
+    plain = {
         "encoding": encoding,
         "params": params,
         "query": query,
         "key": key,
         "mask": mask,
         "scale": scale,
+    }
+    if choice.implementation == "fused":
+        return fused(q, k, v, **plain, platform=platform)
+    if choice.implementation == "pallas":
+        return narrow(q, k, v, **plain)
+    common = plain | {
         "row_scale": row_scale,
         "normalizer": normalizer,
         "normalizer_params": normalizer_params,
@@ -118,9 +166,3 @@ def attend(
         return dense(q, k, v, **common)
     sizes = block_sizes(mask, block_q, block_k)
     return blockwise(q, k, v, **common, block_q=sizes[0], block_k=sizes[1])
-
-
-def dims_of(q: Float[Array, "B T N H"], k: Float[Array, "B S K H"]) -> Dims:
-    """Returns the sizes that queries and keys tell, the model's width as N times H."""
-    heads, width = q.shape[2], q.shape[3]
-    return Dims(heads, k.shape[2], width, heads * width)

@@ -5,6 +5,7 @@ runs, gives gradients to everything an encoding may learn, and skips the blocks 
 mask, the segments or the padding rule out.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +14,14 @@ from jaxtyping import Array, Float, UInt32
 
 from ropejax.attention import blocks
 from ropejax.attention.dropout import kept_pairs
-from ropejax.attention.normalizers import Normalizer, Softmax
-from ropejax.attention.online import Program, online, varying_like
+from ropejax.attention.gather import gathered_tokens
+from ropejax.attention.normalizers import MeanLogit, Normalizer, Softmax
+from ropejax.attention.online import Program, online
+from ropejax.attention.reverse_only import reverse_only
+from ropejax.attention.ring import Around, online_around
 from ropejax.attention.visibility import NEGATIVE, visible_counts, visible_pairs
 from ropejax.encodings.base import Encoding
+from ropejax.manual_axes import varying_like
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
 
@@ -40,6 +45,8 @@ def blockwise(
     return_lse: bool = False,
     block_q: int = 256,
     block_k: int = 128,
+    first: tuple[int | Array, int | Array] = (0, 0),
+    around: str | None = None,
 ):
     """Attends as `dense` does, without ever holding more than a block of logits.
 
@@ -61,6 +68,9 @@ def blockwise(
         return_lse: also return the log-sum-exp, `[B, N, T]`, differentiable.
         block_q: most queries in a block.
         block_k: most keys in a block.
+        first: row and head of the whole batch with which these start: dropout.
+        around: mesh axis over whose devices keys are spread, each as many, inside
+            `jax.shard_map`; they are passed around. None: all keys are here.
 
     Returns:
         Outputs `[B, T, N, Hv]` in q's dtype, and the log-sum-exp if asked for.
@@ -78,7 +88,28 @@ def blockwise(
     k_views = encoding.keys(params, k, key)
     values = encoding.values(params, v, key)
     normalizer = Softmax() if normalizer is None else normalizer
-    counts = visible_counts(query, key, mask) if normalizer.needs_counts else None
+    if normalizer.needs_entropy:
+        entropy = _entropy(
+            q,
+            k,
+            v,
+            encoding=encoding,
+            params=params,
+            query=query,
+            key=key,
+            mask=mask,
+            scale=scale,
+            row_scale=row_scale,
+            block_q=block_q,
+            block_k=block_k,
+            around=around,
+        )
+        sharp = jnp.swapaxes(normalizer.sharpness(entropy), 1, 2)
+        row_scale = sharp if row_scale is None else sharp * row_scale
+    counts = None
+    if normalizer.needs_counts:
+        everywhere = key if around is None else gathered_tokens(key, around)
+        counts = visible_counts(query, everywhere, mask)
     rows = (_as_rows(row_scale, query), _as_rows(counts, query))
     shared = {
         "params": params,
@@ -86,22 +117,20 @@ def blockwise(
         "scale": scale,
         "distances": key.distances,
         "seed": seed if dropout_rate else None,
+        "first": first if dropout_rate else None,
     }
     query = blocks.padded_tokens(query, grid_q, keys=False)
     key = blocks.padded_tokens(key, grid_k, keys=True)
-    visits = blocks.plan(
-        query,
-        key,
-        mask,
-        grid_q,
-        grid_k,
-        nearest_first=encoding.has_carry or normalizer.has_carry,
+    nearest_first = encoding.has_carry or normalizer.has_carry
+    visits = functools.partial(
+        blocks.plan, mask=mask, q=grid_q, k=grid_k, nearest_first=nearest_first
     )
     query_side = _Split.of((*blocks.padded((q_views, rows), grid_q), query))
     key_side = _Split.of((*blocks.padded((k_views, values), grid_k), key))
     shared = _Split.of(shared)
     specs = (shared.spec, query_side.spec, key_side.spec)
-    shape = (q.shape[0], q.shape[2], values.shape[-1])
+    width = 1 if normalizer.measures else values.shape[-1]
+    shape = (q.shape[0], q.shape[2], width)
     methods = (encoding, mask, normalizer, dropout_rate)
     program = _program(*methods, specs, shape, (grid_q.size, grid_k.size))
     arrays = (
@@ -109,23 +138,32 @@ def blockwise(
         query_side.floats,
         key_side.floats,
         (shared.others, query_side.others, key_side.others),
-        visits,
     )
     arrays = jax.tree.map(lambda x: varying_like(x, arrays), arrays)
-    try:
-        out, lse = online(program, *arrays)
-    except TypeError as error:
-        if "forward-mode" not in str(error):
-            raise
-        raise TypeError(
-            "blockwise attention has no forward-mode derivative (jax.jvp, jax.jacfwd); "
-            'use reverse mode, or implementation="dense".'
-        ) from error
+    *floats, fixed = arrays
+    floats = jax.tree.map(reverse_only, floats)
+    if around is None:
+        out, lse = online(program, *floats, fixed, visits(query, key))
+    else:
+        plan = lambda fixed: visits(
+            query_side.spec.known(fixed[1])[-1], key_side.spec.known(fixed[2])[-1]
+        )
+        out, lse = online_around(program, Around(around, plan), *floats, fixed)
     out, lse = out[:, : whole_query.length], lse[:, :, : whole_query.length]
     lse = jnp.where(lse == jnp.inf, -jnp.inf, lse)
+    if normalizer.measures:
+        return out, lse
     out, lse = normalizer.finish(normalizer_params, out, lse)
     out = encoding.outputs(params, out, whole_query).astype(dtype)
     return (out, lse) if return_lse else out
+
+
+def _entropy(q, k, v, **common) -> Float[Array, "B N T"]:
+    """Returns the entropy of each row of softmax weights: lse minus the mean logit."""
+    mean, lse = blockwise(q, k, v, normalizer=MeanLogit(), return_lse=True, **common)
+    seen = jnp.isfinite(lse)
+    mean = jnp.swapaxes(mean[..., 0], 1, 2)
+    return jnp.where(seen, jnp.where(seen, lse, 0.0) - mean, 0.0)
 
 
 def _as_rows(x: Array | None, query: Tokens) -> Array | None:
@@ -178,8 +216,13 @@ def _program(
         logits = jnp.where(visible, logits, NEGATIVE)
 
         def mix(weights):
+            if normalizer.measures:
+                mean = (weights * jnp.where(visible, logits, 0.0)).sum(-1)
+                return jnp.swapaxes(mean, 1, 2)[..., None]
             if shared["seed"] is not None:
-                keep = kept_pairs(shared["seed"], dropout_rate, shape[:2], query, key)
+                keep = kept_pairs(
+                    shared["seed"], dropout_rate, shape[:2], query, key, shared["first"]
+                )
                 weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
             return encoding.mix(params, weights, values, query, key)
 
@@ -193,6 +236,10 @@ class _Spec(NamedTuple):
 
     treedef: Any
     is_float: tuple[bool, ...]
+
+    def known(self, others: list) -> Any:
+        """Returns the pytree with None for what is floating-point."""
+        return self.joined([None] * sum(self.is_float), others)
 
     def joined(self, floats: list, others: list) -> Any:
         floats, others = iter(floats), iter(others)

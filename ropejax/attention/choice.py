@@ -4,11 +4,13 @@ import difflib
 import warnings
 from typing import NamedTuple
 
+from ropejax.attention.capabilities import ENGINES, obstacle
 from ropejax.attention.normalizers import Normalizer
+from ropejax.attention.requests import Request
 from ropejax.encodings.base import Encoding
 from ropejax.masks import Mask
 
-IMPLEMENTATIONS = ("auto", "dense", "blockwise")
+IMPLEMENTATIONS = ("auto", *ENGINES)
 
 SHORT = 1024
 """Below its square of pairs the whole matrix of logits is small, and the faster way."""
@@ -21,12 +23,42 @@ class Choice(NamedTuple):
     """An engine and the reason for it.
 
     Attributes:
-        implementation: "dense" or "blockwise".
+        implementation: "dense", "blockwise", "fused" or "pallas".
         why: one sentence.
     """
 
     implementation: str
     why: str
+
+
+def decide(implementation: str, request: Request) -> Choice:
+    """Returns the engine that `attend` uses for a request.
+
+    "auto" takes the platform's fused attention where it serves, dense for few pairs of
+    queries and keys, and blockwise else; it warns where a GPU or TPU has to do without
+    its own kernel, and where the whole matrix of logits is the only way.
+
+    Args:
+        implementation: "auto" or the name of an engine.
+        request: what is asked.
+
+    Raises:
+        ValueError: if the name is unknown, or that engine cannot serve the request.
+    """
+    if implementation not in IMPLEMENTATIONS:
+        close = difflib.get_close_matches(str(implementation), IMPLEMENTATIONS)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(
+            f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, got "
+            f"{implementation!r}{hint}"
+        )
+    if implementation == "auto":
+        return _automatic(request)
+    why = obstacle(implementation, request)
+    if why:
+        remedy = "dense" if obstacle("blockwise", request) else "blockwise"
+        raise ValueError(f'{why}; use implementation="{remedy}".')
+    return Choice(implementation, "asked for by name")
 
 
 def choose(
@@ -36,8 +68,13 @@ def choose(
     num_keys: int,
     encoding: Encoding,
     normalizer: Normalizer,
+    mask=None,
+    platform: str = "cpu",
+    dtype: str = "float32",
 ) -> Choice:
     """Returns the engine that `attend` uses for these sizes and methods.
+
+    As `decide`, for tokens in order without padding or segments.
 
     Args:
         implementation: "auto" or the name of an engine.
@@ -45,34 +82,68 @@ def choose(
         num_keys: S.
         encoding: settings of the position encoding.
         normalizer: what turns logits into weights.
+        mask: a mask or None.
+        platform: "cpu", "gpu", "rocm" or "tpu".
+        dtype: of queries, keys and values, by name.
 
     Raises:
         ValueError: if the name is unknown, or that engine cannot serve the methods.
     """
-    if implementation not in IMPLEMENTATIONS:
-        close = difflib.get_close_matches(str(implementation), IMPLEMENTATIONS)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
-            f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, got "
-            f"{implementation!r}{hint}"
-        )
-    obstacle = _needs_whole_rows(encoding, normalizer)
-    if implementation == "blockwise" and obstacle:
-        raise ValueError(f'{obstacle}; use implementation="dense".')
-    if implementation != "auto":
-        return Choice(implementation, "asked for by name")
-    pairs = f"{num_queries} queries x {num_keys} keys"
-    if num_queries * num_keys < SHORT**2:
+    request = Request(
+        encoding=encoding,
+        mask=mask,
+        normalizer=normalizer,
+        platform=platform,
+        dtype=dtype,
+        num_queries=num_queries,
+        num_keys=num_keys,
+        aligned=num_queries == num_keys,
+    )
+    return decide(implementation, request)
+
+
+def _automatic(request: Request) -> Choice:
+    unfused = obstacle("fused", request)
+    if not unfused:
+        return Choice("fused", f"{request.platform} has a kernel for it")
+    queries, keys = request.num_queries, request.num_keys
+    pairs = f"{queries} queries x {keys} keys"
+    if queries * keys < SHORT**2:
         return Choice("dense", f"{pairs} are fewer than {SHORT} x {SHORT}")
-    if obstacle:
+    whole = obstacle("blockwise", request)
+    if whole:
         warnings.warn(
-            f"{obstacle}, so {num_queries} queries and {num_keys} keys are attended "
-            "densely, with the whole matrix of logits in memory; "
-            'implementation="dense" says that this is meant.',
-            stacklevel=3,
+            f"{whole}, so {queries} queries and {keys} keys are attended densely, with "
+            'the whole matrix of logits in memory; implementation="dense" says that '
+            "this is meant.",
+            stacklevel=4,
         )
-        return Choice("dense", obstacle)
-    return Choice("blockwise", f"{pairs} are at least {SHORT} x {SHORT}")
+        return Choice("dense", whole)
+    why = f"{pairs} are at least {SHORT} x {SHORT}"
+    if request.platform in {"gpu", "tpu"}:
+        warnings.warn(
+            f"{unfused}, so attention is computed blockwise, not by the kernel of the "
+            f'{request.platform}; implementation="blockwise" says that this is meant.',
+            stacklevel=4,
+        )
+        why = f"{why}, and {unfused}"
+    return Choice("blockwise", why)
+
+
+def explain(request: Request) -> str:
+    """Returns, in lines of text, what "auto" does and what every engine says.
+
+    Args:
+        request: what is asked; made for given sizes, platform and methods.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        choice = _automatic(request)
+    lines = [f"auto: {choice.implementation}, because {choice.why}"]
+    for engine in ENGINES:
+        why = obstacle(engine, request)
+        lines.append(f"{engine}: no, {why}" if why else f"{engine}: yes")
+    return "\n".join(lines)
 
 
 def block_sizes(mask, block_q: int | None, block_k: int | None) -> tuple[int, int]:
@@ -91,11 +162,3 @@ def block_sizes(mask, block_q: int | None, block_k: int | None) -> tuple[int, in
         near = reach is not None and reach < _NEAR
         block_q = _BLOCK_Q // 2 if near else _BLOCK_Q
     return block_q, (_BLOCK_K if block_k is None else block_k)
-
-
-def _needs_whole_rows(encoding: Encoding, normalizer: Normalizer) -> str:
-    if not normalizer.blockwise:
-        return f"{type(normalizer).__name__} needs whole rows of logits"
-    if encoding.needs_whole_rows:
-        return f"{encoding.title} needs whole rows of logits"
-    return ""

@@ -33,6 +33,7 @@ def dense(
     dropout_rate: float = 0.0,
     seed: UInt32[Array, "2"] | None = None,
     return_lse: bool = False,
+    first: tuple[int | Array, int | Array] = (0, 0),
 ):
     """Attends with the whole matrix of logits in memory, softmax in float32.
 
@@ -56,9 +57,68 @@ def dense(
         seed: two random words for dropout, or None for none.
         return_lse: also return the log of the softmax's denominator, `[B, N, T]`,
             minus infinity where a row sees no key.
+        first: row and head of the whole batch with which these start: dropout.
 
     Returns:
         Outputs `[B, T, N, Hv]` in q's dtype, and the log-sum-exp if asked for.
+    """
+    weights, lse = attention_weights(
+        q,
+        k,
+        encoding=encoding,
+        params=params,
+        query=query,
+        key=key,
+        mask=mask,
+        scale=scale,
+        row_scale=row_scale,
+        normalizer=normalizer,
+        normalizer_params=normalizer_params,
+    )
+    if dropout_rate and seed is not None:
+        shape = weights.shape[:2]
+        keep = kept_pairs(seed, dropout_rate, shape, query, key, first)
+        weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
+    values = encoding.values(params, v, key)
+    out = encoding.mix(params, weights, values, query, key)
+    out = encoding.outputs(params, out, query).astype(q.dtype)
+    return (out, lse) if return_lse else out
+
+
+def attention_weights(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    *,
+    encoding: Encoding,
+    params: Params,
+    query: Tokens,
+    key: Tokens,
+    mask=None,
+    scale: float | Array,
+    row_scale: Float[Array, "#B T #N"] | None = None,
+    normalizer: Normalizer | None = None,
+    normalizer_params: Params = None,
+) -> tuple[Float[Array, "B N T S"], Float[Array, "B N T"] | None]:
+    """Returns the weights with which every query attends to every key.
+
+    The first half of `dense`, without dropout: for looking at a model, and for tests.
+
+    Args:
+        q: queries, `[B, T, N, H]`.
+        k: keys, `[B, S, K, H]`, N a multiple of K.
+        encoding: settings of the position encoding.
+        params: what its `prepare` returned.
+        query: where the queries are, with features if the encoding makes any.
+        key: where the keys are.
+        mask: a mask or None.
+        scale: factor on queries times keys.
+        row_scale: factor on the final logits of each query and head, or None.
+        normalizer: what turns logits into weights; a softmax if None.
+        normalizer_params: its parameters.
+
+    Returns:
+        Weights `[B, N, T, S]`, float32, zero where nothing is seen, and the log-sum-exp
+        of each row if the normalizer has one.
     """
     normalizer = Softmax() if normalizer is None else normalizer
     visible = visible_pairs(query, key, mask)
@@ -72,13 +132,4 @@ def dense(
     if row_scale is not None:
         logits = logits * jnp.swapaxes(row_scale, 1, 2)[..., None]
     counts = visible_counts(query, key, mask) if normalizer.needs_counts else None
-    weights, lse = normalizer.weights(
-        normalizer_params, logits, visible, query, key, counts
-    )
-    if dropout_rate and seed is not None:
-        keep = kept_pairs(seed, dropout_rate, weights.shape[:2], query, key)
-        weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
-    values = encoding.values(params, v, key)
-    out = encoding.mix(params, weights, values, query, key)
-    out = encoding.outputs(params, out, query).astype(q.dtype)
-    return (out, lse) if return_lse else out
+    return normalizer.weights(normalizer_params, logits, visible, query, key, counts)

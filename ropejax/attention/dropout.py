@@ -14,6 +14,7 @@ def kept_pairs(
     shape: tuple[int, int],
     query: Tokens,
     key: Tokens,
+    first: tuple[int | Array, int | Array] = (0, 0),
 ) -> Bool[Array, "B N T S"]:
     """Returns True with probability `1 - rate`, independently for each weight.
 
@@ -26,9 +27,13 @@ def kept_pairs(
         shape: batch and heads.
         query: the queries.
         key: the keys.
+        first: row and head of the whole batch with which `shape` starts.
     """
-    batch = jax.lax.broadcasted_iota(jnp.uint32, (*shape, 1, 1), 0)
-    head = jax.lax.broadcasted_iota(jnp.uint32, (*shape, 1, 1), 1)
+    batch, head = (
+        jax.lax.broadcasted_iota(jnp.uint32, (*shape, 1, 1), axis)
+        + jnp.asarray(first[axis], jnp.uint32)
+        for axis in (0, 1)
+    )
     i, j = query.index[:, None, :, None], key.index[:, None, None, :]
     bits = random_bits(seed[0], seed[1], batch, head, i, j)
     return bits >= jnp.uint32(round(rate * 2**32))

@@ -29,6 +29,10 @@ class Normalizer:
         has_carry: True if a weight depends on the keys between query and key.
         has_lse: True if rows have a log-sum-exp.
         needs_counts: True if it wants the number of visible keys of each query.
+        needs_entropy: True if it wants a softmax first, and its `sharpness` of the
+            entropy of each row as a factor on the logits.
+        mixes_heads: True if a head's weights depend on another's logits.
+        measures: True if outputs are to be mean logits, not values.
     """
 
     blockwise: ClassVar[bool] = True
@@ -36,6 +40,14 @@ class Normalizer:
     has_carry: ClassVar[bool] = False
     has_lse: ClassVar[bool] = True
     needs_counts: ClassVar[bool] = False
+    needs_entropy: ClassVar[bool] = False
+    mixes_heads: ClassVar[bool] = False
+    measures: ClassVar[bool] = False
+
+    @property
+    def is_softmax(self) -> bool:
+        """True if it is the plain softmax, which a platform's own kernels compute."""
+        return type(self).weights is Softmax.weights
 
     def check(self, params: Params, num_heads: int) -> None:
         """Raises ValueError if `params` are not what the method needs."""
@@ -64,6 +76,10 @@ class Normalizer:
             counts: visible keys of each query, if `needs_counts`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define weights.")
+
+    def sharpness(self, entropy: Float[Array, "*B"]) -> Float[Array, "*B"]:
+        """Returns the factor on a row's logits, from its entropy in nats."""
+        raise NotImplementedError(f"{type(self).__name__} must define sharpness.")
 
     def init_carry(self, rows: tuple[int, int, int]) -> Any:
         """Returns the state before the nearest key of rows of shape `[B, N, T]`."""
@@ -101,6 +117,13 @@ class Softmax(Normalizer):
         weights = unnormalized / jnp.where(some, total, 1.0)
         lse = jnp.where(some, top + jnp.log(jnp.where(some, total, 1.0)), -jnp.inf)
         return weights, lse[..., 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanLogit(Softmax):
+    """A softmax that mixes the logits themselves: the first pass of an entropy."""
+
+    measures: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,6 +26,7 @@ from jaxtyping import Array
 
 from ropejax.attention.blocks import Plan, sliced
 from ropejax.attention.visibility import NEGATIVE
+from ropejax.manual_axes import varying_like
 
 
 class Program(NamedTuple):
@@ -67,10 +68,11 @@ def online(program: Program, params: list, q: list, k: list, fixed: Any, plan: P
         fixed: arrays without gradients.
         plan: which key blocks each query block visits.
     """
-    return _forward(program, params, q, k, fixed, plan)[0]
+    return forward(program, params, q, k, fixed, plan)[0]
 
 
-def _forward(program, params, q, k, fixed, plan):
+def forward(program, params, q, k, fixed, plan):
+    """Returns what `online` does, and what its backward pass needs."""
     refs = (params, q, k, fixed, plan)
     size = program.block_q
     batch, heads, width = program.shape
@@ -124,7 +126,12 @@ def _forward(program, params, q, k, fixed, plan):
     return (out, lse), (params, q, k, fixed, plan, out, lse)
 
 
-def _backward(program, saved, cotangents):
+def backward(program, saved, cotangents):
+    """Returns gradients of (params, q, k), None for what has none.
+
+    `out` and `lse` among `saved` may be of more keys than `k` (a ring's), and then the
+    gradients are those of these keys' share.
+    """
     params, q, k, fixed, plan, out, lse = saved
     d_out, d_lse = cotangents
     refs = (params, q, k, fixed, plan, d_out)
@@ -141,7 +148,9 @@ def _backward(program, saved, cotangents):
             delta = (d_out_i * _heads_first(sliced(out, i, size))).sum(-1)
             delta = delta - jnp.where(jnp.isfinite(lse_i), d_lse_i, 0.0)
         start, start_vjp = jax.vjp(
-            lambda params, q_i: program.start(params, _turned(q_i), fixed, i),
+            lambda params, q_i: _varying(
+                program.start(params, _turned(q_i), fixed, i), refs
+            ),
             params,
             q_i,
         )
@@ -187,7 +196,7 @@ def _backward(program, saved, cotangents):
     return *grads, None, None
 
 
-online.defvjp(_forward, _backward)
+online.defvjp(forward, backward)
 
 
 def _states_before(program, params, q_i, k, fixed, plan, i, start):
@@ -207,19 +216,6 @@ def _states_before(program, params, q_i, k, fixed, plan, i, start):
     before = jax.tree.map(lambda s: jnp.zeros((visits, *s.shape), s.dtype), start)
     init = _varying((start, before), (params, q_i, k, fixed, plan))
     return jax.lax.fori_loop(0, plan.count[i], visit, init)[1]
-
-
-def varying_like(x: Array, refs: Any) -> Array:
-    """Returns x, declared to vary over the mesh axes that any of `refs` varies over.
-
-    Inside `jax.shard_map` a loop's carry must start with the type that it ends with.
-    """
-    axes = set().union(*map(_axes, jax.tree.leaves(refs))) - _axes(x)
-    return jax.lax.pcast(x, tuple(sorted(axes)), to="varying") if axes else x
-
-
-def _axes(x: Array) -> set:
-    return set(jax.typeof(x).manual_axis_type.varying)
 
 
 def _varying(tree, refs):

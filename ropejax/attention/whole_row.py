@@ -93,6 +93,7 @@ class Selective(Softmax):
     """
 
     blockwise: ClassVar[bool] = False
+    mixes_heads: ClassVar[bool] = True
 
     def weights(self, params, logits, visible, query, key, counts=None):
         """Returns weights and the log-sum-exp."""
@@ -102,27 +103,3 @@ class Selective(Softmax):
         forget = jnp.cumsum(select, axis=1) - select
         logits = logits - forget[:, None]
         return super().weights(params, logits, visible, query, key)
-
-
-@dataclasses.dataclass(frozen=True)
-class AdaptiveTemperature(Softmax):
-    """A softmax sharpened where its entropy is high, at test time.
-
-    `softmax(t l)`, `t = max(1, poly(e))` for an entropy e above 0.5 nats, else 1.
-
-    References:
-        Velickovic et al. 2024, "softmax is not enough (for sharp out-of-distribution)",
-        arXiv 2410.01104, figure 5 (the polynomial).
-    """
-
-    blockwise: ClassVar[bool] = False
-
-    def weights(self, params, logits, visible, query, key, counts=None):
-        """Returns weights and the log-sum-exp of the sharpened logits."""
-        p, _ = super().weights(params, logits, visible, query, key)
-        log_p = jnp.log(jnp.where(p > 0, p, 1.0))
-        entropy = -(p * log_p).sum(-1, keepdims=True)
-        polynomial = jnp.array([-0.037, 0.481, -2.3, 4.917, -1.791])
-        sharpness = jnp.maximum(jnp.polyval(polynomial, entropy), 1.0)
-        sharpness = jnp.where(entropy > 0.5, sharpness, 1.0)
-        return super().weights(params, logits * sharpness, visible, query, key)

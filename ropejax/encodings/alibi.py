@@ -12,6 +12,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
+from ropejax.encodings.bias_forms import FactoredBias, NarrowBias, narrow_params
 from ropejax.encodings.relative_terms import relative_bias
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng, Shaped
@@ -164,12 +165,30 @@ class ALiBi(Encoding):
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array
     ) -> Float[Array, "B N T S"]:
         """Returns minus slope times distance."""
-        return relative_bias(
-            lambda offsets: alibi_bias(
-                params["slopes"], offsets, params.get("right_slopes"), self.tie_break
-            ),
-            query,
-            key,
+        numbers, function, _ = self.narrow_bias(params)
+        return relative_bias(lambda offsets: function(numbers, offsets), query, key)
+
+    def narrow_bias(self, params: Params) -> NarrowBias:
+        """Returns minus slope times distance, of head and offset."""
+
+        def function(numbers, offsets):
+            right = numbers.get("right_slopes")
+            return alibi_bias(numbers["slopes"], offsets, right, self.tie_break)
+
+        return NarrowBias(narrow_params(params, "slopes", "right_slopes"), function)
+
+    def factored_size(self, length: int) -> float | None:
+        """Returns the steepest slope times the length; None for learned slopes."""
+        if self.learned or self.tie_break:
+            return None
+        return length * (1.0 if self.slopes is None else max(self.slopes))
+
+    def factored_bias(self, params: Params, query: Tokens, key: Tokens) -> FactoredBias:
+        """Returns slope and key position: `-slope (i - j)` is `slope j` of each row."""
+        place = (key.positions - key.positions[:, :1]).astype(jnp.float32)
+        return FactoredBias(
+            params["slopes"].astype(jnp.float32)[None, None, :, None],
+            place[:, :, None, None],
         )
 
     def _sides(self, dims):

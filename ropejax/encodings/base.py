@@ -14,6 +14,7 @@ fixed places, and know no method by name:
     them values, outputs  once a token      rotations of values and outputs
     product          once a block      queries against keys, before the scale
     bias             once a block      added after the scale, in nats
+      factored_bias, narrow_bias       the same in a form that some engines are fast at
     carry            once a block      what depends on the tokens between query and key
     logits           once a block      the last word on logits, before the mask
     mix              once a block      weights against values; linear in the weights
@@ -35,6 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
+from ropejax.encodings.bias_forms import FactoredBias, NarrowBias
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
 
@@ -127,6 +129,8 @@ class Encoding:
         has_carry: True if a logit depends on the tokens between query and key.
         needs_whole_rows: True if a logit depends on others of its row, so that no
             engine can work on blocks of keys.
+        mixes_heads: True if a head's logits depend on another's, so that heads cannot
+            be computed apart.
     """
 
     title: ClassVar[str] = "No encoding"
@@ -138,6 +142,7 @@ class Encoding:
     by_distance: ClassVar[bool] = True
     has_carry: ClassVar[bool] = False
     needs_whole_rows: ClassVar[bool] = False
+    mixes_heads: ClassVar[bool] = False
 
     @property
     def has_product(self) -> bool:
@@ -148,6 +153,21 @@ class Encoding:
     def has_mix(self) -> bool:
         """True if outputs are more than weights against values."""
         return type(self).mix is not Encoding.mix
+
+    @property
+    def has_bias(self) -> bool:
+        """True if anything is added to the scaled logits."""
+        return type(self).bias is not Encoding.bias
+
+    @property
+    def has_logits(self) -> bool:
+        """True if the scaled and biased logits are changed once more."""
+        return type(self).logits is not Encoding.logits
+
+    @property
+    def has_narrow_bias(self) -> bool:
+        """True if the bias is a function of head and offset; see `narrow_bias`."""
+        return type(self).narrow_bias is not Encoding.narrow_bias
 
     @property
     def position_limit(self) -> int | None:
@@ -244,6 +264,29 @@ class Encoding:
     ) -> Float[Array, "#B #N T S"] | None:
         """Returns what is added to the scaled logits, or None."""
         return None
+
+    def factored_size(self, length: int) -> float | None:
+        """Returns how large `factored_bias` can get over so many positions in a row.
+
+        Known without parameters, so that an engine can tell beforehand how exact sums
+        with it will be; None if the bias does not factor, or has no such bound.
+        """
+        return None
+
+    def factored_bias(self, params: Params, query: Tokens, key: Tokens) -> FactoredBias:
+        """Returns the bias of keys up to the query, at consecutive positions, factored.
+
+        Called only where `factored_size` is a number. A shift of all positions must not
+        matter.
+        """
+        raise NotImplementedError(f"{self.title} has no factored bias.")
+
+    def narrow_bias(self, params: Params) -> NarrowBias:
+        """Returns the bias as a function of head and offset.
+
+        Called only if `has_narrow_bias`.
+        """
+        raise NotImplementedError(f"{self.title} has no narrow bias.")
 
     def init_carry(self, params: Params, q: Views, query: Tokens) -> Any:
         """Returns the state of each query before it has met its nearest key."""

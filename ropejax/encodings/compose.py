@@ -83,6 +83,11 @@ class Compose(Encoding):
         return any(part.needs_whole_rows for _, part in self.parts)
 
     @property
+    def mixes_heads(self) -> bool:
+        """True if any part does."""
+        return any(part.mixes_heads for _, part in self.parts)
+
+    @property
     def has_product(self) -> bool:
         """True if one part has a product of its own."""
         return self._owner("product") is not None
@@ -91,6 +96,22 @@ class Compose(Encoding):
     def has_mix(self) -> bool:
         """True if one part has a mix of its own."""
         return self._owner("mix") is not None
+
+    @property
+    def has_bias(self) -> bool:
+        """True if any part has."""
+        return any(part.has_bias for _, part in self.parts)
+
+    @property
+    def has_logits(self) -> bool:
+        """True if any part has."""
+        return any(part.has_logits for _, part in self.parts)
+
+    @property
+    def has_narrow_bias(self) -> bool:
+        """True if one part alone has a bias, and that is narrow."""
+        biased = self._biased()
+        return len(biased) == 1 and biased[0][1].has_narrow_bias
 
     @property
     def position_limit(self) -> int | None:
@@ -199,6 +220,21 @@ class Compose(Encoding):
                 total = bias if total is None else total + bias
         return total
 
+    def factored_size(self, length: int) -> float | None:
+        """Returns that of the one part that has a bias; None if there are more."""
+        biased = self._biased()
+        return biased[0][1].factored_size(length) if len(biased) == 1 else None
+
+    def factored_bias(self, params, query, key):
+        """Returns that of the one part that has a bias."""
+        ((name, part),) = self._biased()
+        return part.factored_bias(params[name], _own(query, name), _own(key, name))
+
+    def narrow_bias(self, params):
+        """Returns that of the one part that has a bias."""
+        ((name, part),) = self._biased()
+        return part.narrow_bias(params[name])
+
     def init_carry(self, params, q, query):
         """Returns the state of the part with a carry."""
         owner = self._owner("carry")
@@ -228,6 +264,9 @@ class Compose(Encoding):
             return weighted_sum(weights, v)
         part, query, key = self._one(owner, query, key)
         return part.mix(params[owner], weights, v, query, key)
+
+    def _biased(self) -> list[tuple[str, Encoding]]:
+        return [named for named in self.parts if named[1].has_bias]
 
     def _keyed(self, rng: Rng) -> Iterator[tuple[str, Encoding, Rng]]:
         rngs = jax.random.split(rng, len(self.parts))

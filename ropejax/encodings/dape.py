@@ -58,6 +58,7 @@ class DAPE(Encoding):
     title: ClassVar[str] = "DAPE"
     summary: ClassVar[str] = "a bias corrected by a network of all heads' logits"
     reference: ClassVar[str] = "Zheng et al. 2024, arXiv:2405.14722"
+    mixes_heads: ClassVar[bool] = True
 
     def __post_init__(self):
         positive(hidden=self.hidden)

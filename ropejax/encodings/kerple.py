@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
+from ropejax.encodings.bias_forms import NarrowBias, narrow_params
 from ropejax.encodings.choices import check_choice
 from ropejax.encodings.relative_terms import relative_bias
 from ropejax.tokens import Tokens
@@ -82,9 +83,16 @@ class Kerple(Encoding):
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array
     ) -> Float[Array, "B N T S"] | None:
         """Returns the kernel."""
-        function = log_kernel if self.kernel == "log" else power_kernel
-        a, p = params["a"], params["p"]
-        return relative_bias(lambda r: function(r, a, p), query, key)
+        numbers, function, _ = self.narrow_bias(params)
+        return relative_bias(lambda r: function(numbers, r), query, key)
+
+    def narrow_bias(self, params: Params) -> NarrowBias:
+        """Returns the kernel, of head and offset."""
+        kernel = log_kernel if self.kernel == "log" else power_kernel
+        return NarrowBias(
+            narrow_params(params, "a", "p"),
+            lambda numbers, r: kernel(r, numbers["a"], numbers["p"]),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +124,11 @@ class WeightedKerple(Kerple):
         return _init_kernel(rng_bias, dims) | {
             f"weight_{name}": values for name, values in weight.items()
         }
+
+    @property
+    def has_bias(self) -> bool:
+        """False: the kernel is added in `logits`, after the weights."""
+        return False
 
     def _largest(self, name: str) -> float:
         return _LARGEST_POWER if name == "weight_p" else super()._largest(name)

@@ -2,7 +2,8 @@
 
 The plainest encoding, and the one without any extrapolation: a position beyond the
 table has no vector. JAX would silently reuse the last row; here it is refused.
-`extension` makes n rows serve n^2 positions, after training or in it.
+`extension` makes n rows serve n^2 positions, after training or in it. With `stream`,
+the vectors are those of another number that is known of each token: Abacus digits.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ import numpy as np
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.choices import positive
 from ropejax.tokens import Tokens
-from ropejax.typing import Array, Float, Params, Rng
+from ropejax.typing import Array, Float, Params, Rng, Shaped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,14 +37,18 @@ class Learned(Encoding):
         extension: alpha, in 0 .. 1 but not 1/2 (which would confuse a n + b with
             b n + a); None for no extension.
         init_std: standard deviation of the table at the start.
+        stream: name of the stream that is looked up instead of positions, such as
+            "digit" of `ropejax.positions.Abacus`; "" for positions.
 
     Raises:
-        ValueError: if a setting is out of range, or positions are out of range or
-            fractional.
+        ValueError: if a setting is out of range, positions are out of range or
+            fractional, or tokens lack the stream.
 
     References:
         Gehring et al., 2017, arXiv:1705.03122; Devlin et al., 2018, arXiv:1810.04805.
-        Extension: Su, 2020, spaces.ac.cn/archives/7947 (with alpha 0.4).
+        Extension: Su, 2020, spaces.ac.cn/archives/7947 (with alpha 0.4). Digits:
+        McLeish et al., 2024, arXiv:2405.17399 (Abacus; a table of 1,024 rows, of which
+        the first, learned too, is for all that is no digit).
 
     Departures:
         None.
@@ -52,6 +57,7 @@ class Learned(Encoding):
     max_position: int = 2048
     extension: float | None = None
     init_std: float = 0.02
+    stream: str = ""
 
     title: ClassVar[str] = "Learned"
     summary: ClassVar[str] = "a learned vector for each position, added to embeddings"
@@ -72,6 +78,11 @@ class Learned(Encoding):
     @property
     def position_limit(self) -> int | None:
         """Positions must be below this: the rows, or their square if extended."""
+        return None if self.stream else self.num_ids
+
+    @property
+    def num_ids(self) -> int:
+        """What is looked up must be below this, positions or stream."""
         return self.max_position ** (1 if self.extension is None else 2)
 
     def init_shared(self, rng: Rng, dims: Dims) -> Params:
@@ -82,9 +93,11 @@ class Learned(Encoding):
     def rows(self, shared: Params, where: Tokens) -> Float[Array, "B L D"]:
         """Returns the vectors of positions, float32."""
         table = shared["table"].astype(jnp.float32)
+        if self.stream:
+            where = _at(stream_of(where, self.stream))
         if self.extension is None:
             return table_rows(table, where)
-        check_positions(where, self.position_limit)
+        check_positions(where, self.num_ids)
         alpha, size = self.extension, self.max_position
         base = (table - alpha * table[:1]) / (1 - alpha)
         coarse, fine = jnp.divmod(where.positions, size)
@@ -109,6 +122,7 @@ class Multiplicative(Learned):
         max_position: rows of the table.
         extension: as for `Learned`.
         init_std: standard deviation of the table at the start.
+        stream: as for `Learned`.
 
     References:
         Su, 2021, spaces.ac.cn/archives/8130, section on multiplicative encodings;
@@ -169,6 +183,21 @@ def check_positions(where: Tokens, limit: int) -> None:
                 f"positions {known.min()} .. {known.max()} leave the table's range "
                 f"0 .. {limit - 1}; raise max_position."
             )
+
+
+def stream_of(where: Tokens, name: str) -> Shaped[Array, "B L"]:
+    """Returns a named stream of positions.
+
+    Raises:
+        ValueError: if the tokens have none of that name.
+    """
+    streams = where.streams or {}
+    if name not in streams:
+        raise ValueError(
+            f"the tokens have no stream {name!r}, only {sorted(streams)}; choose a "
+            "position scheme that makes it (abacus makes digit)."
+        )
+    return streams[name]
 
 
 def _at(positions) -> Tokens:

@@ -19,6 +19,7 @@ from ropejax.encodings.base import Views, dot_product
 from ropejax.encodings.distance import Distance, matched
 from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.encodings.rotary_base import Rotation
+from ropejax.manual_axes import varying_like
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params
 
@@ -83,7 +84,7 @@ class RotaryAttention(Rotation):
             query.positions[:, :, None], key.positions[:, None, :]
         )
         shape = (q[0].shape[0], q[0].shape[2], q[0].shape[1], k[0].shape[1])
-        nothing = lambda *_: jnp.zeros(shape, jnp.float32)
+        nothing = lambda *views: varying_like(jnp.zeros(shape, jnp.float32), views)
         logits = nothing()
         for n, views in enumerate(zip(*matched(q, k), strict=True)):
             wanted = select == n

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
+from ropejax.encodings.bias_forms import NarrowBias
 from ropejax.encodings.choices import positive
 from ropejax.encodings.relative_terms import clipped_rows, relative_bias
 from ropejax.tokens import Tokens
@@ -59,6 +60,10 @@ class ScalarBias(Encoding):
     ) -> Float[Array, "B N T S"]:
         """Returns the table's numbers."""
         return bias_of_rows(params["table"], query, key)
+
+    def narrow_bias(self, params: Params) -> NarrowBias:
+        """Returns the table's numbers, by head and offset."""
+        return NarrowBias(table=params["table"].T)
 
     def _init_table(self, rng, dims):
         shape = (2 * self.clip + 1, dims.num_heads)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
+from ropejax.encodings.bias_forms import NarrowBias
 from ropejax.encodings.buckets import t5_buckets
 from ropejax.encodings.scalar_bias import bias_of_rows
 from ropejax.tokens import Tokens
@@ -82,6 +83,10 @@ class T5Bias(Encoding):
     ) -> Float[Array, "B N T S"]:
         """Returns the numbers of the buckets."""
         return bias_of_rows(params["by_offset"], query, key)
+
+    def narrow_bias(self, params: Params) -> NarrowBias:
+        """Returns the numbers of the buckets, by head and offset."""
+        return NarrowBias(table=params["by_offset"].T)
 
     def _buckets(self, dims):
         both = not dims.causal if self.bidirectional is None else self.bidirectional

@@ -1,5 +1,6 @@
 """Inputs for attention under any encoding, and both engines as one function."""
 
+import contextlib
 import dataclasses
 import functools
 
@@ -88,6 +89,64 @@ def value_and_grads(run, cotangent):
         return (out * cotangent).sum(), out
 
     return jit(jax.value_and_grad(loss, has_aux=True))
+
+
+@contextlib.contextmanager
+def float64():
+    """Whatever ropejax computes in float32 it computes in float64 meanwhile.
+
+    An oracle for rounding errors: the library says `jnp.float32` wherever precision
+    matters, and asks for it at each call.
+    """
+    single = jnp.float32
+    with jax.enable_x64(True):
+        jnp.float32 = jnp.float64
+        try:
+            yield
+        finally:
+            jnp.float32 = single
+
+
+def widened(tree):
+    """Returns a pytree of numpy arrays, float32 ones as float64."""
+
+    def wide(x):
+        x = np.asarray(x)
+        return x.astype(np.float64) if x.dtype == np.float32 else x
+
+    return jax.tree.map(wide, tree)
+
+
+def exactly(run, case):
+    """Returns `value_and_grads` of a case, computed in float64."""
+    with float64():
+        made = value_and_grads(run, widened(case.cotangent))(widened(case.arrays))
+        made = jax.device_get(made)
+    single = [x.dtype for x in jax.tree.leaves(made) if x.dtype == np.float32]
+    assert not single, "something was computed in float32"
+    return made
+
+
+def largest_errors(got, wanted):
+    """Returns errors of outputs and of gradients, relative to what is largest.
+
+    Of gradients the largest over arrays, each error and array measured by its norm.
+    """
+    (_, out), grads = got
+    (_, wanted_out), wanted_grads = wanted
+    outer = []
+    for a, b in zip(jax.tree.leaves(out), jax.tree.leaves(wanted_out), strict=True):
+        seen = np.isfinite(b)
+        assert (np.isfinite(a) == seen).all()
+        off = np.abs(np.where(seen, a, 0.0) - np.where(seen, b, 0.0)).max()
+        outer.append(off / max(1.0, np.abs(b[seen]).max()))
+    inner = [
+        np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-3)
+        for a, b in zip(
+            jax.tree.leaves(grads), jax.tree.leaves(wanted_grads), strict=True
+        )
+    ]
+    return max(outer), max(inner)
 
 
 def assert_close(got, wanted, tolerance=2e-6):

@@ -263,8 +263,17 @@ def test_forward_mode_names_dense():
             **settings,
         )
 
+    def blockwise(q):
+        return out(q, implementation="blockwise")
+
+    def looped(q):
+        return jax.lax.scan(lambda x, _: (blockwise(x), None), q, length=2)[0]
+
+    for run in (blockwise, jax.jit(blockwise), jax.checkpoint(blockwise), looped):
+        with pytest.raises(TypeError, match='implementation="dense"'):
+            jax.jvp(run, (q,), (q,))
     with pytest.raises(TypeError, match='implementation="dense"'):
-        jax.jvp(lambda q: out(q, implementation="blockwise"), (q,), (q,))
+        jax.hessian(lambda q: blockwise(q).sum())(q)
     jax.jvp(lambda q: out(q, implementation="dense"), (q,), (q,))
 
 

@@ -180,6 +180,7 @@ SETTINGS = {
     "sink": (SinkSoftmax(), {"sink": jnp.array([0.5, -1.0, 2.0, 0.0])}, None),
     "sigmoid": (Sigmoid(), None, masks.Window(12)),
     "stick-breaking": (StickBreaking(), None, STRICT),
+    "temperature": (AdaptiveTemperature(), None, masks.Causal() & ~masks.Prefix(3)),
 }
 
 
@@ -212,9 +213,7 @@ def test_blockwise_equals_dense(name):
     cases.assert_same(got, gradients(implementation="dense"))
 
 
-@pytest.mark.parametrize(
-    "normalizer", [Entmax(), Selective(), AdaptiveTemperature()], ids=str
-)
+@pytest.mark.parametrize("normalizer", [Entmax(), Selective()], ids=str)
 def test_whole_row_methods_are_refused_blockwise(normalizer):
     with pytest.raises(ValueError, match='use implementation="dense"'):
         attend(
