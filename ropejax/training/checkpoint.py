@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from ropejax.training.step import TrainState
@@ -187,7 +188,7 @@ class Checkpoints:
         args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
         raw = self._manager.restore(step, args=args).state
         for name, checksum in about["checksums"].items():
-            if _checksum(raw[name]) not in (checksum, None):
+            if checksum is not None and _checksum(raw[name]) not in (checksum, None):
                 raise OSError(f"{name} differs from what was written")
         leaves = [_like(raw[name], leaf) for name, leaf in wanted.items()]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -197,10 +198,11 @@ class Checkpoints:
             return
         folder = self.directory.with_name(self.directory.name + ".damaged")
         folder.mkdir(exist_ok=True)
-        for step in steps:
+        for step in steps if jax.process_index() == 0 else []:
             taken = len(list(folder.glob(f"{step}*")))
             name = f"{step}.{taken}" if taken else str(step)
             (self.directory / str(step)).rename(folder / name)
+        multihost_utils.sync_global_devices("damaged checkpoints are set aside")
         self._manager.reload()
 
     def _drop_unreadable_metrics(self) -> None:
@@ -215,7 +217,7 @@ class Checkpoints:
                         "once, as training does, to drop it."
                     ) from None
                 _warn(f"{path.parents[1]} has lost its metrics", error)
-                path.unlink()
+                path.unlink(missing_ok=True)
 
     def _metrics(self, step: int) -> dict[str, float]:
         path = self.directory / str(step) / "metrics" / "metrics"
@@ -270,7 +272,7 @@ def _describe(leaf: jax.Array) -> str:
 def _checksum(leaf: jax.Array) -> int | None:
     """CRC-32 of the bytes; None where other processes hold a part of them."""
     raw = _raw(leaf)
-    if not raw.is_fully_addressable:
+    if not (raw.is_fully_addressable or raw.is_fully_replicated):
         return None
     return zlib.crc32(np.ascontiguousarray(raw).reshape(-1).view(np.uint8))
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ropejax.training.nonfinite import NonFiniteError
 from ropejax.training.step import (
     Recipe,
     StepMetrics,
@@ -51,6 +51,7 @@ def train(
     *,
     steps: int,
     seed: int = 0,
+    length_seed: int | None = None,
     steps_per_dispatch: int = 100,
     save_every: int = 1000,
     saver: Saver | None = None,
@@ -66,7 +67,8 @@ def train(
     Args:
         recipe: what is trained, and how.
         steps: steps in all, counted from the very start.
-        seed: determines parameters, data, positions, dropout and lengths.
+        seed: determines parameters, data, positions and dropout.
+        length_seed: determines the length of each step; `seed` if None.
         steps_per_dispatch: steps between two looks at the metrics.
         save_every: steps between two checkpoints; the last step is always saved.
         saver: where checkpoints are, or None.
@@ -77,6 +79,7 @@ def train(
 
     Raises:
         ValueError: if a number is out of range, or the checkpoint is past `steps`.
+        NonFiniteError: if a loss or gradient is not finite, under the policy "stop".
     """
     for name, number in (
         ("steps", steps),
@@ -85,7 +88,7 @@ def train(
     ):
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}.")
-    state = init_state(recipe, seed)
+    state = init_state(recipe, seed, length_seed)
     if saver is not None:
         state = saver.latest(like=state) or state
     done = int(state.step)
@@ -102,6 +105,8 @@ def train(
         metrics = StepMetrics(*(np.asarray(series)[:count] for series in metrics))
         seconds = time.perf_counter() - start
         done += count
+        if int(state.step) < done:
+            raise NonFiniteError(int(state.step), state)
         if saver is not None and (done % save_every == 0 or done == steps):
             saver.save(state, {"loss": float(metrics.loss.mean())})
         if on_dispatch is not None:
@@ -125,7 +130,7 @@ def dispatch(
     Returns:
         The state afterwards, and metrics `[capacity]`.
     """
-    return compiled_steps(recipe, state, jnp.int32(count), capacity=capacity)
+    return compiled_steps(recipe, state, np.int32(count), capacity=capacity)
 
 
 compiled_steps = jax.jit(

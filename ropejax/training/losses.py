@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ropejax.tasks.base import Batch
 
@@ -44,14 +44,28 @@ def batch_sums(logits: Float[Array, "B P V"], batch: Batch) -> Sums:
         Sums over all rows, float32.
     """
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-    right = jnp.argmax(logits, axis=-1) == batch.targets
-    missed = batch.score_mask & ~right
+    correct, exact = count_right(jnp.argmax(logits, axis=-1), batch)
     count = lambda mask: jnp.sum(mask, dtype=jnp.float32)
     return Sums(
         loss=jnp.sum(jnp.where(batch.target_mask, losses, 0.0)),
         outputs=count(batch.target_mask),
-        correct=count(batch.score_mask & right),
+        correct=correct,
         scored=count(batch.score_mask),
-        exact=count(~jnp.any(missed, axis=-1)),
+        exact=exact,
         rows=jnp.float32(logits.shape[0]),
     )
+
+
+def count_right(
+    answers: Int[Array, "B P"], batch: Batch
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Returns how many scored symbols are right, and how many rows wholly are.
+
+    Args:
+        answers: the symbol answered at each place, `[B, P]`.
+        batch: the batch, with its targets and masks.
+    """
+    right = answers == batch.targets
+    missed = batch.score_mask & ~right
+    count = lambda mask: jnp.sum(mask, dtype=jnp.float32)
+    return count(batch.score_mask & right), count(~jnp.any(missed, axis=-1))

@@ -14,7 +14,7 @@ def schedule(
     """Returns a learning rate that warms up linearly and then decays by a cosine.
 
     Args:
-        learning_rate: the peak, reached after `warmup_steps`.
+        learning_rate: the peak, reached after `warmup_steps`; may be traced.
         steps: steps in all; the schedule stays at its end value beyond.
         warmup_steps: steps of linear warm-up from zero; 0 for none.
         final_fraction: end value as a fraction of the peak; 1 keeps the peak
@@ -26,7 +26,7 @@ def schedule(
     Raises:
         ValueError: if a number is out of range.
     """
-    if not learning_rate > 0:
+    if _is_known(learning_rate) and not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
     if not 0 <= warmup_steps < max(steps, 1):
         raise ValueError(f"warmup_steps must be below {steps=}, got {warmup_steps}.")
@@ -52,6 +52,9 @@ def adam(
 ) -> optax.GradientTransformation:
     """Returns Adam (AdamW if `weight_decay` is not zero) behind global-norm clipping.
 
+    Numbers may be traced, so that the members of a population have their own; a traced
+    `weight_decay` makes AdamW.
+
     Args:
         learning_rate: a number or a schedule.
         weight_decay: decoupled weight decay on projection kernels; 0 for Adam.
@@ -71,9 +74,9 @@ def adam(
         Kingma and Ba 2015, arXiv 1412.6980; Loshchilov and Hutter 2019, arXiv
         1711.05101.
     """
-    if weight_decay < 0:
+    if _is_known(weight_decay) and weight_decay < 0:
         raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
-    if max_grad_norm is not None and not max_grad_norm > 0:
+    if _is_known(max_grad_norm) and max_grad_norm is not None and not max_grad_norm > 0:
         raise ValueError(
             f"max_grad_norm must be positive (None: no clipping), got {max_grad_norm}."
         )
@@ -82,7 +85,7 @@ def adam(
         if max_grad_norm is None
         else optax.clip_by_global_norm(max_grad_norm)
     )
-    if weight_decay == 0:
+    if _is_known(weight_decay) and weight_decay == 0:
         return optax.chain(clip, optax.adam(learning_rate, b1=b1, b2=b2, eps=eps))
     return optax.chain(
         clip,
@@ -95,6 +98,11 @@ def adam(
             mask=_matrices,
         ),
     )
+
+
+def _is_known(number) -> bool:
+    """False for a traced number, which cannot be compared while a program is made."""
+    return not isinstance(number, jax.core.Tracer)
 
 
 def _matrices(params):

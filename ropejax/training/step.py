@@ -1,6 +1,5 @@
 """The training step: pure, with data and positions made inside, one shape a bucket."""
 
-import dataclasses
 from functools import partial
 from typing import NamedTuple
 
@@ -9,11 +8,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from ropejax.nn import TransformerSpec
-from ropejax.positions.base import Placement, PositionScheme
-from ropejax.tasks.base import Batch, Task
-from ropejax.training.curriculum import Curriculum
-from ropejax.training.losses import batch_sums
+from ropejax.positions.base import Placement
+from ropejax.tasks.base import Batch
+from ropejax.training.gradients import apply_model as apply_model
+from ropejax.training.gradients import gradients as gradients
+from ropejax.training.nonfinite import is_finite, unless_finite
+from ropejax.training.recipe import Recipe as Recipe
 from ropejax.typing import Params, Rng
 
 
@@ -54,49 +54,6 @@ class StepMetrics(NamedTuple):
     length: Int[Array, ""]
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """Everything static about training; with a seed it determines every number.
-
-    Attributes:
-        model: how to make the model; hashable.
-        task: what is learned.
-        positions: where tokens are said to be in training.
-        optimizer: an optax transformation.
-        curriculum: which lengths a step sees.
-        buckets: increasing lengths to which batches are padded, one compiled shape
-            each; the last one holds `curriculum.max_length`.
-        batch_size: rows a step.
-        length_per_row: draw a length for each row rather than for the batch.
-
-    Raises:
-        ValueError: if these do not fit each other.
-    """
-
-    model: TransformerSpec
-    task: Task
-    positions: PositionScheme
-    optimizer: optax.GradientTransformation
-    curriculum: Curriculum
-    buckets: tuple[int, ...]
-    batch_size: int = 128
-    length_per_row: bool = False
-
-    def __post_init__(self):
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}.")
-        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
-            raise ValueError(f"buckets must increase, got {self.buckets}.")
-        if self.buckets[-1] < self.curriculum.max_length:
-            raise ValueError(
-                f"the largest bucket, {self.buckets[-1]}, must hold the curriculum's "
-                f"longest length, {self.curriculum.max_length}."
-            )
-        for length in self.buckets:
-            self.task.check_length(length)
-            self.positions.check(self.task.num_tokens(length))
-
-
 @partial(jax.jit, static_argnames="recipe")
 def init_state(
     recipe: Recipe, seed: int | Array, length_seed: int | Array | None = None
@@ -109,43 +66,27 @@ def init_state(
         length_seed: determines the lengths; `seed` if None.
 
     Returns:
-        The state at step 0.
+        The state at step 0, spread over the recipe's mesh if it has one.
     """
     rng = jax.random.key(seed)
     length_rng = rng if length_seed is None else jax.random.key(length_seed)
     params_rng, rng = jax.random.split(rng)
     params = recipe.model.init(params_rng)
-    return TrainState(
+    state = TrainState(
         step=jnp.int32(0),
         params=params,
         opt_state=recipe.optimizer.init(params),
         rng=rng,
         length_rng=jax.random.fold_in(length_rng, 1),
     )
+    return _placed(recipe, state)
 
 
-def apply_model(
-    model: TransformerSpec,
-    params: Params,
-    batch: Batch,
-    placement: Placement,
-    *,
-    rng: Rng | None = None,
-) -> Float[Array, "B P V"]:
-    """Returns the model's logits at every token of a batch.
-
-    Args:
-        model: how the model is made.
-        params: its parameters.
-        batch: the batch.
-        placement: where its tokens are.
-        rng: PRNG key for dropout; None at evaluation.
-
-    Returns:
-        Logits `[B, P, V]`.
-    """
-    valid = jnp.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
-    return model.bind(params)(batch.tokens, placement, valid=valid, rng=rng)
+def _placed(recipe: Recipe, state: TrainState) -> TrainState:
+    if recipe.sharding is None:
+        return state
+    where = recipe.sharding.state(recipe.model, state)
+    return jax.lax.with_sharding_constraint(state, where)
 
 
 def step_lengths(recipe: Recipe, state: TrainState) -> Int[Array, " B"]:
@@ -185,13 +126,15 @@ def draw_batch(
         jax.random.fold_in(state.rng, state.step), 3
     )
     batch = recipe.task.sample(data_rng, lengths, max_length=bucket)
+    if recipe.sharding is not None:
+        batch = recipe.sharding.batch(batch)
     alike = not (recipe.length_per_row or recipe.positions.rows_differ)
     placement = recipe.positions(
         positions_rng,
         batch.lengths[:1] if alike else batch.lengths,
         num_tokens=batch.tokens.shape[1],
         num_layers=recipe.model.dims.num_layers,
-        tokens=batch.tokens,
+        tokens=recipe.task.placing_tokens(batch),
     )
     return batch, placement, dropout_rng
 
@@ -215,26 +158,23 @@ def update(
     Returns:
         The state after the step, and what the step reports.
     """
-
-    def loss_fn(params):
-        logits = apply_model(recipe.model, params, batch, placement, rng=dropout_rng)
-        sums = batch_sums(logits, batch)
-        return sums.loss / sums.outputs, sums
-
-    (loss, sums), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    grads, sums = gradients(recipe, state.params, batch, placement, dropout_rng)
     updates, opt_state = recipe.optimizer.update(grads, state.opt_state, state.params)
     metrics = StepMetrics(
-        loss=loss,
+        loss=sums.loss / sums.outputs,
         accuracy=sums.correct / sums.scored,
         grad_norm=optax.tree.norm(grads),
         length=jnp.int32(0),
     )
-    state = state._replace(
+    after = state._replace(
         step=state.step + 1,
         params=optax.apply_updates(state.params, updates),
         opt_state=opt_state,
     )
-    return state, metrics
+    state = unless_finite(recipe.nonfinite, is_finite(metrics), state, after)
+    if recipe.sharding is not None:
+        metrics = recipe.sharding.everywhere(metrics)
+    return _placed(recipe, state), metrics
 
 
 def train_step(recipe: Recipe, state: TrainState) -> tuple[TrainState, StepMetrics]:
@@ -274,15 +214,22 @@ def train_steps(
         capacity: length of the metrics' axis (static).
 
     Returns:
-        The state afterwards, and metrics `[capacity]`, zero beyond `count`.
+        The state afterwards, and metrics `[capacity]`, zero beyond `count`. Under the
+        policy "stop" nothing follows a step that is not finite: the state is the one
+        before that step, and its metrics are the last.
     """
+    first = state.step
 
-    def body(at, carry):
-        state, history = carry
+    def more(carry):
+        at, state, _ = carry
+        return (at < count) & (state.step - first == at)
+
+    def body(carry):
+        at, state, history = carry
         state, metrics = train_step(recipe, state)
         write = lambda series, value: series.at[at].set(value)
-        return state, jax.tree.map(write, history, metrics)
+        return at + 1, state, jax.tree.map(write, history, metrics)
 
     shape = jax.eval_shape(partial(train_step, recipe), state)[1]
     history = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shape)
-    return jax.lax.fori_loop(0, count, body, (state, history))
+    return jax.lax.while_loop(more, body, (jnp.int32(0), state, history))[1:]

@@ -1,0 +1,145 @@
+"""Replays one training step alone, and says where its numbers stop being finite.
+
+    python -m experiments.replay --workdir=runs/reverse               where it stopped
+    python -m experiments.replay --workdir=runs/reverse --step=1234   any step
+
+Data, positions and dropout of a step follow from the run's seed and the step, so any
+step is replayed bit for bit: from the newest checkpoint before it.
+"""
+
+import pathlib
+import traceback
+from collections.abc import Sequence
+
+from experiments import command
+
+_ROWS = 12
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit code is 1 if something is not finite."""
+    parser = command.parser(__doc__)
+    parser.add_argument("--workdir", metavar="DIR", help="folder of a run")
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="which step, counted from 0"
+    )
+    given, rest = command.parse(parser, argv)
+    if rest:
+        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
+    if given.workdir is None:
+        raise command.UsageError("--workdir is missing; --help shows an example.")
+    command.prepare_jax(given.compile_cache)
+    return 1 if replay(pathlib.Path(given.workdir), given.step) else 0
+
+
+def replay(folder: pathlib.Path, step: int | None = None) -> bool:
+    """Prints what one step computes, and returns whether something is not finite."""
+    from experiments import run as runs
+
+    run = runs.read_run(folder)
+    state = _state_before(run, step)
+    return _show(run.experiment.recipe, state)
+
+
+def _state_before(run, step: int | None):
+    """Returns the state before a step, trained up to it where no checkpoint has it."""
+    from ropejax.training import init_state
+    from ropejax.training.checkpoint import Checkpoints
+    from ropejax.training.loop import dispatch
+
+    experiment = run.experiment
+    state = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
+    if step is None:
+        kept = Checkpoints(run.folder / "nonfinite" / "state", read_only=True)
+        state = kept.latest(like=state)
+        if state is None:
+            raise ValueError(
+                f"no step of {run.folder} has stopped training; name one with --step."
+            )
+        return state
+    if step < 0:
+        raise ValueError(f"--step must be at least 0, got {step}.")
+    checkpoints = Checkpoints(run.folder / "checkpoints", read_only=True)
+    before = [at for at in checkpoints.steps() if at <= step]
+    if before:
+        state = checkpoints.at(before[-1], like=state)
+    capacity = run.config["train"]["steps_per_dispatch"]
+    while int(state.step) < step:
+        done = int(state.step)
+        count = min(capacity, step - done)
+        state, _ = dispatch(experiment.recipe, state, count, capacity=capacity)
+        if int(state.step) < done + count:
+            raise ValueError(
+                f"training stops before step {int(state.step)}, which is not finite; "
+                f"replay it with --step={int(state.step)}."
+            )
+    return state
+
+
+def _show(recipe, state) -> bool:
+    """Prints loss, and parameters by their gradients; then the first bad operation."""
+    import jax
+    import jax.numpy as jnp
+    from rich.console import Console
+    from rich.table import Table
+
+    from experiments.nonfinite import batch_of
+    from ropejax.training.step import gradients
+
+    console = Console()
+    batch, placement, rng = batch_of(recipe, state)
+    take = jax.jit(
+        lambda params, batch, placement, rng: gradients(
+            recipe, params, batch, placement, rng
+        )
+    )
+    grads, sums = take(state.params, batch, placement, rng)
+    loss = float(sums.loss / sums.outputs)
+    console.print(
+        f"step {int(state.step)}: {batch.tokens.shape[0]} rows of "
+        f"{int(batch.lengths.max())} tokens, loss {loss:.6g} nats"
+    )
+    rows = []
+    flat = jax.tree_util.tree_leaves_with_path
+    for (path, param), (_, grad) in zip(flat(state.params), flat(grads), strict=True):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        norm = float(jnp.linalg.norm(grad.astype(jnp.float32)))
+        bad = int(jnp.sum(~jnp.isfinite(grad)))
+        rows.append((name, float(jnp.abs(param).max()), norm, bad, grad.size))
+    rows.sort(key=lambda row: (-row[3], -row[2] if row[2] == row[2] else float("-inf")))
+    table = Table()
+    for column in ("parameter", "largest value", "gradient norm", "not finite"):
+        table.add_column(column, justify="left" if column == "parameter" else "right")
+    for name, largest, norm, bad, size in rows[:_ROWS]:
+        table.add_row(name, f"{largest:.3g}", f"{norm:.3g}", f"{bad} of {size}")
+    console.print(table)
+    if len(rows) > _ROWS:
+        console.print(f"and {len(rows) - _ROWS} parameters with smaller gradients")
+    any_bad = any(row[3] for row in rows) or not jnp.isfinite(loss)
+    if not any_bad:
+        console.print("Everything is finite.")
+        return False
+    console.print(_first_bad(take, state.params, batch, placement, rng))
+    return True
+
+
+def _first_bad(take, *arguments) -> str:
+    """Says which operation first gives a NaN or an infinity, and where."""
+    import jax
+
+    try:
+        with jax.debug_nans(True), jax.debug_infs(True):
+            jax.block_until_ready(take(*arguments))
+    except FloatingPointError as error:
+        ours = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if f"{pathlib.Path('ropejax')}/" in frame.filename
+        ]
+        where = f", from {ours[-1].filename}:{ours[-1].lineno}" if ours else ""
+        return f"First: {str(error).splitlines()[0]}{where}"
+    return "Operation by operation, nothing is NaN or infinite; it is so when fused."
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,233 @@
+"""Where everything about a training run is on a mesh: state, batches, activations.
+
+Modules know nothing of devices. What they get from here is a model whose settings say
+where hidden states are kept and which engine attends; arrays are placed from outside,
+by the names of their axes.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from ropejax.attention import SequenceParallel
+from ropejax.nn import TransformerSpec
+from ropejax.sharding.mesh import check_divides
+from ropejax.sharding.names import parameter_names, path_of
+from ropejax.sharding.rules import Names, Rules
+
+HIDDEN = ("batch", "length", None)
+"""What the axes of hidden states `[B, L, D]` mean."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharding:
+    """A mesh and the table that cuts arrays over it; hashable.
+
+    Attributes:
+        mesh: devices with the axes of `MESH_AXES`, real or abstract.
+        rules: logical axes -> mesh axes.
+        sequence_form: how attention spreads a sequence: a form of `SequenceParallel`.
+
+    Raises:
+        ValueError: if the sequence is spread over several mesh axes, or the mesh's
+            types are explicit.
+    """
+
+    mesh: Mesh | AbstractMesh
+    rules: Rules = Rules()
+    sequence_form: str = "ring"
+
+    def __post_init__(self):
+        SequenceParallel(self.sequence_form)
+        axes = self._axes("length")
+        if len(axes) > 1:
+            raise ValueError(
+                f"a sequence can be spread over one mesh axis, got {axes} for 'length'."
+            )
+        if any(t == jax.sharding.AxisType.Explicit for t in self.mesh.axis_types):
+            raise ValueError(
+                "training needs a mesh of AxisType.Auto: explicit types refuse the "
+                "constraints that hold batches and hidden states in place, and every "
+                "contraction over a cut axis would have to name its result's sharding "
+                "inside the model, which knows nothing of devices."
+            )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Size of every mesh axis."""
+        return dict(self.mesh.shape)
+
+    @property
+    def length_parts(self) -> int:
+        """Into how many parts a sequence is cut."""
+        return self.rules.parts("length", self.sizes)
+
+    def check(self, model: TransformerSpec, batch_size: int) -> None:
+        """Raises ValueError where heads, widths or rows do not divide over the mesh.
+
+        Args:
+            model: how the model is made.
+            batch_size: rows computed at once.
+        """
+        dims = model.dims
+        if not isinstance(model, TransformerSpec):
+            self._check_rows_only(model, batch_size)
+            return
+        for what, name, number in (
+            ("batch_size", "batch", batch_size),
+            ("num_heads", "heads", dims.num_heads),
+            ("num_kv_heads", "kv_heads", dims.num_kv_heads),
+            ("embed_dim", "embed", dims.embed_dim),
+            ("mlp_dim", "mlp", model.settings.mlp_dim),
+        ):
+            parts = self.rules.parts(name, self.sizes)
+            check_divides(what, number, parts, self.rules.mesh_axes(name))
+
+    def padded_length(self, length: int) -> int:
+        """Returns the least length from `length` on that divides over its mesh axis."""
+        return math.ceil(length / self.length_parts) * self.length_parts
+
+    def model(self, model: TransformerSpec) -> TransformerSpec:
+        """Returns the model with its hidden states and its attention on the mesh.
+
+        Its parameters and its numbers are the same.
+        """
+        if not isinstance(model, TransformerSpec):
+            return model
+        one = lambda axes: axes[0] if len(axes) == 1 else None
+        attention = SequenceParallel(
+            self.sequence_form,
+            axis=one(self._axes("length")),
+            batch_axes=self._axes("batch"),
+            head_axis=one(self._axes("heads")),
+            engine=model.settings.implementation,
+            mesh=self.mesh,
+        )
+        settings = dataclasses.replace(
+            model.settings,
+            hidden_sharding=self.named(self._spec(HIDDEN)),
+            implementation=attention,
+        )
+        return dataclasses.replace(model, settings=settings)
+
+    def named(self, spec: PartitionSpec) -> NamedSharding:
+        """Returns a cut on this mesh."""
+        return NamedSharding(self.mesh, spec)
+
+    def parameters(self, model: TransformerSpec, params: Any) -> Any:
+        """Returns the sharding of every parameter.
+
+        Args:
+            model: how the model is made.
+            params: its parameters, or their shapes.
+        """
+        one = lambda x, names: self.named(self.rules.spec(names, x.shape, self.sizes))
+        return jax.tree.map(one, params, parameter_names(model, params))
+
+    def gathered(self, model: TransformerSpec, params: Any) -> Any:
+        """Returns parameters with those outside layers whole in width; under `jax.jit`.
+
+        Looked up in a table that is cut in width (FSDP), rows of the batch would have
+        to be exchanged; gathering the table first is what FSDP means. Layers are left
+        to the compiler, which gathers one at a time.
+
+        Args:
+            model: how the model is made.
+            params: its parameters.
+        """
+
+        def placed(x, names: Names):
+            if "layers" in names:
+                return x
+            whole = tuple(None if n in {"embed", "rest"} else n for n in names)
+            spec = self.rules.spec(whole, x.shape, self.sizes)
+            return jax.lax.with_sharding_constraint(x, self.named(spec))
+
+        return jax.tree.map(placed, params, parameter_names(model, params))
+
+    def state(self, model: TransformerSpec, state: Any) -> Any:
+        """Returns the sharding of every leaf of a training state.
+
+        A leaf whose path ends with that of a parameter of its shape, as the moments of
+        an optimizer do, is where the parameter is; all others are on every device.
+
+        Args:
+            model: how the model is made.
+            state: anything with `params`; arrays or shapes.
+        """
+        flat = jax.tree_util.tree_leaves_with_path
+        shardings = dict(flat(self.parameters(model, state.params)))
+        known = {
+            path_of(path): (leaf.shape, shardings[path])
+            for path, leaf in flat(state.params)
+        }
+
+        def placed(path, leaf) -> NamedSharding:
+            parts = path_of(path).split("/")
+            for start in range(len(parts)):
+                found = known.get("/".join(parts[start:]))
+                if found is not None and found[0] == leaf.shape:
+                    return found[1]
+            return self.named(PartitionSpec())
+
+        return jax.tree_util.tree_map_with_path(placed, state)
+
+    def batch(self, batch: Any) -> Any:
+        """Returns a batch held by rows and tokens over the mesh; under `jax.jit` only.
+
+        Sequences that do not divide over their mesh axis are padded at the end with
+        zeros (False in masks), which alters nothing: rows know their lengths.
+
+        Args:
+            batch: arrays `[B]` or `[B, P]`.
+        """
+
+        def placed(x):
+            if x.ndim > 1:
+                extra = self.padded_length(x.shape[1]) - x.shape[1]
+                x = jnp.pad(x, [(0, 0), (0, extra)])
+            spec = self._spec(HIDDEN[: x.ndim])
+            return jax.lax.with_sharding_constraint(x, self.named(spec))
+
+        return jax.tree.map(placed, batch)
+
+    def collected(self, tree: Any) -> Any:
+        """Returns whole arrays on one device of this process, as before any mesh.
+
+        Every process of the mesh must call it.
+
+        Args:
+            tree: arrays on the mesh.
+        """
+        one = jax.tree.map(
+            lambda x: x.addressable_data(0), jax.jit(self.everywhere)(tree)
+        )
+        return jax.device_put(one, jax.local_devices()[0])
+
+    def everywhere(self, tree: Any) -> Any:
+        """Returns arrays held whole by every device; under `jax.jit` only."""
+        spec = self.named(PartitionSpec())
+        return jax.lax.with_sharding_constraint(tree, spec)
+
+    def _check_rows_only(self, model: Any, batch_size: int) -> None:
+        """Of models whose parts have no names: rows, and FSDP, are all there is."""
+        cut = [axis for axis in ("sequence", "tensor") if self.mesh.shape[axis] > 1]
+        if cut:
+            raise ValueError(
+                f"{type(model).__name__} cannot be spread over the mesh axes "
+                f"{', '.join(cut)}; use data or fsdp."
+            )
+        parts = self.rules.parts("batch", self.sizes)
+        check_divides("batch_size", batch_size, parts, self.rules.mesh_axes("batch"))
+
+    def _axes(self, name: str) -> tuple[str, ...]:
+        """The mesh axes of a logical axis that have more than one device."""
+        return tuple(a for a in self.rules.mesh_axes(name) if self.mesh.shape[a] > 1)
+
+    def _spec(self, names: Names) -> PartitionSpec:
+        """Of an array whose sizes are known to divide."""
+        return PartitionSpec(*(self._axes(n) or None if n else None for n in names))

@@ -1,0 +1,130 @@
+"""What each axis of a model's parameters means: heads, width, layers, ...
+
+The model's own parameters are named by a table from the ends of their paths. Those of
+an encoding need no table: it is asked for the shapes that it would make in a model of
+twice as many heads, and of twice the width, and the axes that double are named.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax
+
+from ropejax.encodings import Dims, Encoding
+from ropejax.nn import TransformerSpec
+from ropejax.sharding.rules import Names
+from ropejax.typing import Params
+
+MODEL = MappingProxyType(
+    {
+        "embedding": ("vocab", "embed"),
+        "readout/kernel": ("embed", "vocab"),
+        "readout/bias": ("vocab",),
+        "final_norm/scale": (None,),
+        "final_norm/bias": (None,),
+        "attention/query/kernel": ("embed", "heads", None),
+        "attention/key/kernel": ("embed", "kv_heads", None),
+        "attention/value/kernel": ("embed", "kv_heads", None),
+        "attention/out/kernel": ("heads", None, "embed"),
+        "mlp_in/kernel": ("embed", "mlp"),
+        "mlp_in/bias": ("mlp",),
+        "mlp_out/kernel": ("mlp", "embed"),
+        "mlp_out/bias": (None,),
+        "attention_norm/scale": (None,),
+        "attention_norm/bias": (None,),
+        "mlp_norm/scale": (None,),
+        "mlp_norm/bias": (None,),
+    }
+)
+"""End of a parameter's path -> what its axes mean; layers have one more in front."""
+
+_ENCODING = "attention/encoding_params"
+
+
+def parameter_names(spec: TransformerSpec, params: Params) -> Params:
+    """Returns a tree like `params` with the `Names` of each leaf.
+
+    A leaf that nothing is known of is named "rest" at its largest axis.
+
+    Args:
+        spec: how the model is made.
+        params: its parameters, or their shapes.
+    """
+    if not isinstance(spec, TransformerSpec):
+        return jax.tree.map(lambda leaf: unknown_names(leaf.shape), params)
+    encodings = {
+        f"kind_{at}": encoding_names(kind.encoding, spec.dims)
+        for at, kind in enumerate(spec.pattern)
+    }
+
+    def named(path, leaf) -> Names:
+        parts = path_of(path).split("/")
+        names = None
+        if parts[0] == "shared":
+            names = encodings[parts[1]][0].get("/".join(parts[2:]))
+        elif parts[0] == "layers":
+            inner = "/".join(parts[2:])
+            of_layer = encodings[parts[1]][1] if inner.startswith(_ENCODING) else MODEL
+            names = of_layer.get(inner.removeprefix(_ENCODING).lstrip("/"))
+            names = None if names is None else ("layers", *names)
+        else:
+            names = MODEL.get("/".join(parts))
+        if names is None or len(names) != len(leaf.shape):
+            return unknown_names(leaf.shape)
+        return names
+
+    return jax.tree_util.tree_map_with_path(named, params)
+
+
+def encoding_names(
+    encoding: Encoding, dims: Dims
+) -> tuple[Mapping[str, Names], Mapping[str, Names]]:
+    """Returns the names of an encoding's parameters by path: shared, and a layer's own.
+
+    Args:
+        encoding: settings of the encoding.
+        dims: sizes of the model.
+    """
+    heads = dims._replace(
+        num_heads=2 * dims.num_heads, num_kv_heads=2 * dims.num_kv_heads
+    )
+    width = dims._replace(embed_dim=2 * dims.embed_dim)
+    once, *doubled = (_shapes(encoding, d) for d in (dims, heads, width))
+    return tuple(
+        {path: _named(path, shape, at, doubled) for path, shape in tree.items()}
+        for at, tree in enumerate(once)
+    )
+
+
+def unknown_names(shape: tuple[int, ...]) -> Names:
+    """Returns "rest" for the largest axis of a leaf that nothing is known of."""
+    if not shape:
+        return ()
+    largest = max(range(len(shape)), key=lambda axis: shape[axis])
+    return tuple("rest" if axis == largest else None for axis in range(len(shape)))
+
+
+def path_of(path: tuple[Any, ...]) -> str:
+    """Returns a leaf's path as text, such as `layers/kind_0/mlp_in/kernel`."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _shapes(encoding: Encoding, dims: Dims) -> tuple[dict[str, tuple[int, ...]], ...]:
+    trees = jax.eval_shape(
+        lambda rng: (encoding.init_shared(rng, dims), encoding.init_layer(rng, dims)),
+        jax.random.key(0),
+    )
+    flat = (jax.tree_util.tree_leaves_with_path(tree) for tree in trees)
+    return tuple({path_of(path): x.shape for path, x in leaves} for leaves in flat)
+
+
+def _named(path, shape, side: int, doubled) -> Names:
+    """Names an axis by what makes it grow; heads before width, as in `[N * H]`."""
+    names = [None] * len(shape)
+    for name, trees in zip(("heads", "embed"), doubled, strict=True):
+        other = trees[side].get(path, shape)
+        for axis, (a, b) in enumerate(zip(shape, other, strict=False)):
+            if a != b and names[axis] is None:
+                names[axis] = name
+    return tuple(names)

@@ -1,0 +1,92 @@
+"""The model on a batch, and the gradient of its loss: whole, in parts, or on a mesh."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ropejax.nn import TransformerSpec
+from ropejax.positions.base import Placement
+from ropejax.tasks.base import Batch
+from ropejax.training.losses import Sums, batch_sums
+from ropejax.training.recipe import Recipe
+from ropejax.typing import Params, Rng
+
+
+def apply_model(
+    model: TransformerSpec,
+    params: Params,
+    batch: Batch,
+    placement: Placement,
+    *,
+    rng: Rng | None = None,
+    first_row: int | Int[Array, ""] = 0,
+) -> Float[Array, "B P V"]:
+    """Returns the model's logits at every token of a batch.
+
+    Args:
+        model: how the model is made.
+        params: its parameters.
+        batch: the batch.
+        placement: where its tokens are.
+        rng: PRNG key for dropout; None at evaluation.
+        first_row: row of the whole batch with which these start: dropout.
+
+    Returns:
+        Logits `[B, P, V]`.
+    """
+    valid = jnp.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    return model.bind(params)(
+        batch.tokens, placement, valid=valid, rng=rng, first_row=first_row
+    )
+
+
+def gradients(
+    recipe: Recipe,
+    params: Params,
+    batch: Batch,
+    placement: Placement,
+    dropout_rng: Rng,
+) -> tuple[Params, Sums]:
+    """Returns the gradient of a batch's mean loss, and what the batch adds up to.
+
+    The mean is over all placeholders of the batch, however it is cut into parts.
+
+    Args:
+        recipe: what is trained, and how.
+        params: the model's parameters.
+        batch: the batch.
+        placement: where its tokens are.
+        dropout_rng: PRNG key for dropout.
+    """
+    rows = recipe.batch_size // recipe.accumulate
+    outputs = jnp.sum(batch.target_mask, dtype=jnp.float32)
+    model, sharding = recipe.model, recipe.sharding
+    if sharding is not None:
+        model = sharding.model(model)
+
+    def part_loss(params, first_row):
+        part, where = batch, placement
+        if recipe.accumulate > 1:
+            cut = lambda x: jax.lax.dynamic_slice_in_dim(x, first_row, rows)
+            part = jax.tree.map(cut, batch)
+            where = placement.rows(first_row, rows, recipe.batch_size)
+            part = part if sharding is None else sharding.batch(part)
+        if sharding is not None:
+            params = sharding.gathered(recipe.model, params)
+        logits = apply_model(
+            model, params, part, where, rng=dropout_rng, first_row=first_row
+        )
+        sums = batch_sums(logits, part)
+        return sums.loss / outputs, sums
+
+    of_part = jax.grad(part_loss, has_aux=True)
+    if recipe.accumulate == 1:
+        return of_part(params, 0)
+
+    def add(total, first_row):
+        return jax.tree.map(jnp.add, total, of_part(params, first_row)), None
+
+    firsts = jnp.arange(0, recipe.batch_size, rows)
+    shapes = jax.eval_shape(of_part, params, firsts[0])
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.scan(add, zeros, firsts)[0]

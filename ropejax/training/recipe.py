@@ -1,0 +1,72 @@
+"""All that is static about a training run, as one frozen value."""
+
+import dataclasses
+
+import optax
+
+from ropejax.nn import TransformerSpec
+from ropejax.positions.base import PositionScheme
+from ropejax.sharding import Sharding
+from ropejax.tasks.base import Task
+from ropejax.training.curriculum import Curriculum
+from ropejax.training.nonfinite import check_policy
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Everything static about training; with a seed it determines every number.
+
+    Attributes:
+        model: how to make the model; hashable.
+        task: what is learned.
+        positions: where tokens are said to be in training.
+        optimizer: an optax transformation.
+        curriculum: which lengths a step sees.
+        buckets: increasing lengths to which batches are padded, one compiled shape
+            each; the last one holds `curriculum.max_length`.
+        batch_size: rows a step.
+        length_per_row: draw a length for each row rather than for the batch.
+        accumulate: into how many parts a batch is cut that are computed one after the
+            other, their gradients added; it alters memory, not numbers.
+        sharding: how all of it is spread over a mesh of devices; None: one device.
+        nonfinite: what a loss or gradient that is not finite does: "stop" (training
+            stands still before that step), "skip" (the step changes no parameter) or
+            "count" (nothing; it shows in the metrics).
+
+    Raises:
+        ValueError: if these do not fit each other.
+    """
+
+    model: TransformerSpec
+    task: Task
+    positions: PositionScheme
+    optimizer: optax.GradientTransformation
+    curriculum: Curriculum
+    buckets: tuple[int, ...]
+    batch_size: int = 128
+    length_per_row: bool = False
+    accumulate: int = 1
+    sharding: Sharding | None = None
+    nonfinite: str = "stop"
+
+    def __post_init__(self):
+        check_policy(self.nonfinite)
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}.")
+        if self.accumulate < 1 or self.batch_size % self.accumulate:
+            raise ValueError(
+                f"accumulate={self.accumulate} must divide "
+                f"batch_size={self.batch_size}, both at least 1."
+            )
+        if self.sharding is not None:
+            self.sharding.check(self.model, self.batch_size // self.accumulate)
+        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
+            raise ValueError(f"buckets must increase, got {self.buckets}.")
+        if self.buckets[-1] < self.curriculum.max_length:
+            raise ValueError(
+                f"the largest bucket, {self.buckets[-1]}, must hold the curriculum's "
+                f"longest length, {self.curriculum.max_length}."
+            )
+        for length in self.buckets:
+            self.task.check_length(length)
+            self.positions.check(self.task.num_tokens(length))

@@ -1,0 +1,283 @@
+"""Members of a population equal the same runs alone, however they are put together."""
+
+import dataclasses
+import functools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from ropejax.training import adam, init_state, population_loop, schedule, train
+from ropejax.training.checkpoint import Checkpoints
+from ropejax.training.population import (
+    AXIS,
+    AdamFamily,
+    Member,
+    Numbers,
+    Population,
+    compiled_member,
+    compiled_population,
+    init_member,
+    members_at_once,
+    population_step,
+    stack,
+    step_bytes,
+    strong,
+)
+from ropejax.training.population_loop import train_population
+from ropejax.training.step import StepMetrics, draw_batch, step_lengths
+from tests.training.tiny import tiny_recipe
+
+FAMILY = AdamFamily(
+    steps=8, warmup_steps=2, final_fraction=0.1, clips=True, decays=True
+)
+# Two buckets where the choice between them matters, else one: how far a batch is padded
+# changes no number (test_step.py), and programs compile in half the time.
+POPULATION = Population(tiny_recipe("even_pairs"), FAMILY)
+ONE_BUCKET = Population(tiny_recipe("even_pairs", buckets=(6,)), FAMILY)
+MEMBERS = [
+    Member(3, Numbers(1e-2, weight_decay=0.1, max_grad_norm=0.5)),
+    Member(4, Numbers(3e-2, 0.3, max_grad_norm=2.0, b1=0.8, b2=0.9, eps=1e-4)),
+]
+LENGTH_SEED = 11
+SETTINGS = {"steps": 8, "length_seed": LENGTH_SEED, "steps_per_dispatch": 3}
+
+
+@functools.cache  # an optimizer made anew is another program
+def plain_recipe(numbers):
+    """The recipe of a run alone, its optimizer made of plain numbers."""
+    rate = schedule(numbers.learning_rate, steps=8, warmup_steps=2, final_fraction=0.1)
+    others = numbers._asdict()
+    del others["learning_rate"]
+    return tiny_recipe("even_pairs", buckets=(6,), optimizer=adam(rate, **others))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Each member's last state and losses, by `train` with an ordinary recipe."""
+    ends = []
+    for member in MEMBERS:
+        losses = []
+        state = train(
+            plain_recipe(member.numbers),
+            seed=member.seed,
+            on_dispatch=lambda progress, losses=losses: losses.extend(
+                progress.metrics.loss
+            ),
+            **SETTINGS,
+        )
+        ends.append((state, losses))
+    return ends
+
+
+def assert_like_alone(states, losses, alone):
+    for at, (state, lonely_losses) in enumerate(alone):
+        np.testing.assert_allclose(losses[at], lonely_losses, rtol=1e-4)
+        assert jax.tree.structure(states[at]) == jax.tree.structure(state)
+        assert_params_like(states[at], state)
+
+
+def assert_params_like(one, two):
+    """Adam divides by small gradients, so parameters differ more than losses."""
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-4),
+        one.params,
+        two.params,
+    )
+
+
+def trained(population, **settings):
+    """Last states, and losses by member, of a population."""
+    losses = [[] for _ in MEMBERS]
+
+    def note(progress):
+        for place, at in enumerate(progress.members):
+            losses[at].extend(progress.metrics.loss[:, place])
+
+    states = train_population(
+        population, MEMBERS, on_dispatch=note, **(SETTINGS | settings)
+    )
+    return states, losses
+
+
+def test_members_together_equal_the_runs_alone(alone):
+    """Different seeds, rates, decays, clipping and moments; the schedule is traced."""
+    before = compiled_population._cache_size()
+    states, losses = trained(POPULATION, at_once=2)
+    assert_like_alone(states, losses, alone)
+    # Three dispatches of 3, 3 and 2 steps: one program. A weakly typed number would
+    # have compiled a second one.
+    assert compiled_population._cache_size() == before + 1
+
+
+def test_members_one_after_another_share_a_program_and_equal_the_runs_alone(alone):
+    before = compiled_member._cache_size()
+    states, losses = trained(ONE_BUCKET, at_once=1)
+    assert_like_alone(states, losses, alone)
+    assert compiled_member._cache_size() == before + 1
+
+
+def test_members_are_split_over_devices_and_equal_the_runs_alone(alone, monkeypatch):
+    """Two members on two of eight devices; no device ever waits for another."""
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,))
+    programs, places = {}, []
+
+    def compiled_once(population, *arrays, **static):
+        if not programs:
+            lowered = compiled_population.lower(population, *arrays, **static)
+            programs["only"] = lowered.compile()
+        states, metrics = programs["only"](*arrays)
+        places.extend(
+            leaf.addressable_shards for leaf in jax.tree.leaves(states.params)
+        )
+        return states, metrics
+
+    monkeypatch.setattr(population_loop, "compiled_population", compiled_once)
+    states, losses = trained(ONE_BUCKET, at_once=2, mesh=mesh)
+    assert_like_alone(states, losses, alone)
+    for shards in places:
+        owned = {shard.device: shard.data.shape[0] for shard in shards}
+        assert owned == dict.fromkeys(mesh.devices.flat, 1)
+    text = programs["only"].as_text()
+    assert not [
+        word for word in ("all-reduce", "all-gather", "permute") if word in text
+    ]
+
+
+def test_a_chunk_too_small_for_the_devices_is_filled_up_with_copies(monkeypatch):
+    """Three members over two devices, two at a time: the last one has a copy beside."""
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,))
+    seen = []
+
+    def none_taken(population, states, numbers, count, **_):
+        seen.append(np.asarray(numbers.learning_rate).tolist())
+        series = jnp.zeros((3, 2))
+        return states, StepMetrics(series, series, series, series)
+
+    monkeypatch.setattr(population_loop, "compiled_population", none_taken)
+    members = [Member(seed, Numbers(rate, 0.1)) for seed, rate in enumerate((1, 2, 3))]
+    states = train_population(
+        ONE_BUCKET, members, steps=1, steps_per_dispatch=3, at_once=1, mesh=mesh
+    )
+    assert seen == [[1, 2], [3, 3]]
+    for seed, state in enumerate(states):
+        own = init_member(ONE_BUCKET, members[seed], 0).params["embedding"]
+        np.testing.assert_array_equal(state.params["embedding"], own)
+
+
+def test_members_draw_the_data_of_the_runs_alone_bit_for_bit():
+    states = stack([init_member(POPULATION, member, LENGTH_SEED) for member in MEMBERS])
+    states = states._replace(step=jnp.int32(5))
+    recipe = POPULATION.recipe
+
+    @jax.jit
+    def draw(state):
+        return draw_batch(recipe, state, step_lengths(recipe, state), 6)[:2]
+
+    axes = states._replace(step=None, params=0, opt_state=0, rng=0, length_rng=None)
+    together = jax.jit(jax.vmap(draw, in_axes=(axes,)))(states)
+    for at, member in enumerate(MEMBERS):
+        state = init_state(recipe, member.seed, LENGTH_SEED)._replace(step=jnp.int32(5))
+        jax.tree.map(
+            lambda a, b, at=at: np.testing.assert_array_equal(a[at], b),
+            together,
+            draw(state),
+        )
+    assert np.any(together[0].tokens[0] != together[0].tokens[1])
+
+
+def test_under_a_member_axis_the_choice_of_a_bucket_is_still_a_branch():
+    """A select would compute every bucket at every step."""
+    states = stack([init_member(POPULATION, member, LENGTH_SEED) for member in MEMBERS])
+    numbers = strong([member.numbers for member in MEMBERS])
+    step = jax.make_jaxpr(partial(population_step, POPULATION))(states, numbers)
+    branches = [
+        eqn.params["branches"] for eqn in step.eqns if eqn.primitive.name == "cond"
+    ]
+    assert [len(one) for one in branches] == [len(POPULATION.recipe.buckets)] == [2]
+
+
+def test_members_resume_together_from_where_each_was_killed(alone, tmp_path):
+    """Member 1 was killed before its last checkpoint, a third one never began."""
+    savers = [Checkpoints(tmp_path / str(at)) for at in range(3)]
+    half = SETTINGS | {"steps": 6, "save_every": 2, "at_once": 1}
+    train_population(ONE_BUCKET, MEMBERS, savers=savers[:2], **half)
+    savers[1]._manager.delete(6)
+    seen = []
+    states = train_population(
+        ONE_BUCKET,
+        [*MEMBERS, MEMBERS[0]],
+        savers=savers,
+        on_dispatch=lambda progress: seen.append((progress.members, progress.step)),
+        **(SETTINGS | {"save_every": 2, "at_once": 2}),
+    )
+    # Back to step 4, which both have; not to 0, from where the third one starts.
+    assert seen == [*(((2,), step) for step in (2, 4, 6, 8)), ((1, 0), 6), ((1, 0), 8)]
+    for at, (state, _) in enumerate(alone):
+        assert int(states[at].step) == 8
+        assert_params_like(states[at], state)
+    assert_params_like(states[2], alone[0][0])
+    assert [saver.steps()[-1] for saver in savers] == [8, 8, 8]
+    # A run alone goes on from a member's checkpoint.
+    seen.clear()
+    savers[0]._manager.delete(8)
+    state = train(
+        plain_recipe(MEMBERS[0].numbers),
+        seed=MEMBERS[0].seed,
+        saver=savers[0],
+        on_dispatch=lambda progress: seen.append(progress.step),
+        **SETTINGS,
+    )
+    assert seen == [8]
+    assert_params_like(state, alone[0][0])
+    for saver in savers:
+        saver.close()
+
+
+@pytest.mark.fast
+def test_programs_are_equal_where_recipes_differ_in_their_optimizer_only():
+    other = Population(tiny_recipe("even_pairs", optimizer=adam(0.5)), FAMILY)
+    assert other == POPULATION
+    assert hash(other) == hash(POPULATION)
+    assert Population(tiny_recipe("reverse_string"), FAMILY) != POPULATION
+    assert Population(POPULATION.recipe, AdamFamily(steps=9)) != POPULATION
+
+
+@pytest.mark.fast
+def test_one_member_at_a_time_on_a_cpu():
+    assert members_at_once(POPULATION, 100) == 1
+    wider = dataclasses.replace(POPULATION.recipe, batch_size=8)
+    assert step_bytes(wider) > step_bytes(POPULATION.recipe) > 0
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        (Numbers(1e-2), "weight_decay=0.0 does not go with decays=True"),
+        (Numbers(1e-2, 0.1, 0.0), "max_grad_norm=0.0 does not go with clips=True"),
+        (Numbers(-1.0, 0.1), "learning_rate must be positive"),
+        (Numbers(1e-2, -0.1), "weight_decay must not be negative"),
+    ],
+)
+def test_numbers_out_of_range_or_of_another_program_are_refused(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        train_population(POPULATION, [Member(0, numbers)], steps=1)
+
+
+@pytest.mark.fast
+def test_settings_out_of_range_are_refused():
+    for name in ("at_once", "steps", "save_every"):
+        with pytest.raises(ValueError, match=name):
+            train_population(POPULATION, MEMBERS, **{"steps": 1, name: 0})
+    with pytest.raises(ValueError, match="number of members"):
+        train_population(POPULATION, [], steps=1)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("data",))
+    with pytest.raises(ValueError, match="axis 'population'"):
+        train_population(POPULATION, MEMBERS, steps=1, mesh=mesh)
+    one = init_member(POPULATION, MEMBERS[0], 0)
+    with pytest.raises(ValueError, match="share a length seed"):
+        stack([one, init_member(POPULATION, MEMBERS[1], 1)])
