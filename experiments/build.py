@@ -15,12 +15,15 @@ import optax
 from ml_collections import ConfigDict
 
 from experiments import lengths, options
+from experiments.build_encoder_decoder import KIND, make_encoder_decoder
+from experiments.build_recurrent import check_scheme, is_recurrent, make_recurrent
 from experiments.checks import (
     Evaluation,
     check_counts,
     check_places,
     check_scorable,
 )
+from experiments.mesh import make_sharding
 from experiments.options import look_up
 from ropejax.encodings import (
     ENCODINGS,
@@ -36,10 +39,12 @@ from ropejax.encodings import (
 from ropejax.encodings.distance import Distance
 from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.nn import BlockSettings, TransformerSpec
+from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.nn.patterns import PATTERNS
+from ropejax.nn.recurrent import CELLS, RecurrentSpec
 from ropejax.positions import POSITIONS
 from ropejax.positions.base import PositionScheme
-from ropejax.tasks import TASKS, Task
+from ropejax.tasks import ALL_TASKS, Autoregressive, Task
 from ropejax.training import CURRICULA, Recipe, adam, even_buckets, schedule
 
 ACTIVATIONS = types.MappingProxyType(
@@ -57,6 +62,12 @@ PUBLISHED = types.MappingProxyType(
     }
 )
 """How the authors of randomized positions draw them; others draw once a pass."""
+
+
+KINDS = types.MappingProxyType(
+    {"encoder": False, "decoder": True, KIND: True, **dict.fromkeys(CELLS, False)}
+)
+"""Kinds of models, and whether they read their own answers back."""
 
 
 COMPOSE = "compose"
@@ -91,6 +102,7 @@ class Experiment:
         learning_rate: the schedule, a function of the step.
         steps: optimizer steps in all.
         seed: from which everything random in training follows.
+        length_seed: from which lengths follow; `seed` if None.
     """
 
     recipe: Recipe
@@ -98,6 +110,7 @@ class Experiment:
     learning_rate: optax.Schedule
     steps: int
     seed: int
+    length_seed: int | None = None
 
 
 def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
@@ -133,16 +146,28 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
         buckets=even_buckets(train.max_length, train.buckets),
         batch_size=train.batch_size,
         length_per_row=train.length_per_row,
+        nonfinite=train.nonfinite,
+        accumulate=train.accumulate,
+        sharding=make_sharding(config),
     )
     evaluation = make_evaluation(config, recipe)
-    return Experiment(recipe, evaluation, rate, steps=train.steps, seed=train.seed)
+    return Experiment(
+        recipe,
+        evaluation,
+        rate,
+        steps=train.steps,
+        seed=train.seed,
+        length_seed=train.length_seed,
+    )
 
 
 def make_task(config: ConfigDict) -> Task:
-    """Returns the task of a config."""
-    cls = look_up(config.task.name, TASKS, "task.name")
+    """Returns the task of a config, as its kind of model sees it."""
+    cls = look_up(config.task.name, ALL_TASKS, "task.name")
     given = options.parse(config.task.options, "task.options")
-    return options.construct(cls, given, "task.options")
+    task = options.construct(cls, given, "task.options")
+    reads_back = look_up(config.model.kind, KINDS, "model.kind")
+    return Autoregressive(task) if reads_back else task
 
 
 def make_encoding(config: ConfigDict) -> Encoding:
@@ -200,16 +225,27 @@ def make_positions(
     given = options.parse(text, where[1], PARTS)
     if name == "randomized" and config.positions.as_published:
         given = PUBLISHED.get(config.encoding.name, {}) | given
-    return options.construct(cls, given, where[1])
+    scheme = options.construct(cls, given, where[1])
+    check_scheme(config, scheme, where[0])
+    return scheme
 
 
-def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> TransformerSpec:
+def make_model(
+    config: ConfigDict, task: Task, encoding: Encoding
+) -> TransformerSpec | EncoderDecoderSpec | RecurrentSpec:
     """Returns the model of a config, for a task and under an encoding.
 
     Raises:
         ValueError: if sizes do not fit each other or the encoding.
     """
     model = config.model
+    if is_recurrent(config):
+        return make_recurrent(config, task, DTYPES)
+    if model.kind_options and model.kind != KIND:
+        raise ValueError(
+            f"model.kind_options={model.kind_options!r} are of recurrent kinds and "
+            f"{KIND} only; model.kind={model.kind} has fields of its own."
+        )
     if model.num_heads < 1 or model.embed_dim % model.num_heads:
         raise ValueError(
             f"model.num_heads={model.num_heads} must divide "
@@ -220,7 +256,8 @@ def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> Transforme
         options.parse(model.pattern_options, "model.pattern_options"),
         "model.pattern_options",
     )
-    return TransformerSpec(
+    causal = model.causal or model.kind != "encoder"
+    spec = TransformerSpec(
         num_symbols=task.num_symbols,
         num_outputs=task.output_vocab,
         dims=Dims(
@@ -229,7 +266,7 @@ def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> Transforme
             head_dim=model.embed_dim // model.num_heads,
             embed_dim=model.embed_dim,
             num_layers=model.num_layers,
-            causal=model.causal,
+            causal=causal,
         ),
         settings=BlockSettings(
             mlp_dim=model.mlp_factor * model.embed_dim,
@@ -237,10 +274,16 @@ def make_model(config: ConfigDict, task: Task, encoding: Encoding) -> Transforme
             pre_norm=model.pre_norm,
             dropout=model.dropout,
             dtype=look_up(model.dtype, DTYPES, "model.dtype"),
+            remat=model.remat,
         ),
-        pattern=pattern(encoding, model.num_layers, causal=model.causal),
+        pattern=pattern(encoding, model.num_layers, causal=causal),
         scan_layers=model.scan_layers,
+        loops=model.loops,
+        input_injection=model.input_injection,
     )
+    if model.kind == KIND:
+        return make_encoder_decoder(config, task, encoding, spec, PARTS)
+    return spec
 
 
 def make_schedule(config: ConfigDict) -> optax.Schedule:

@@ -4,9 +4,12 @@ Every length is scored on fresh examples and keyed by its length. Beside each sc
 stands that of the best *input-blind* predictor, which answers every output position
 with its most frequent symbol: on some tasks it is far above chance, so a bare score
 misleads.
+
+Models that read their answers back are scored on what they decode greedily; their loss
+is that of each next symbol after the right ones.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -16,15 +19,20 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ropejax.nn import TransformerSpec
+from ropejax.nn.decoder_greedy import decode_batch
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.tasks import Autoregressive
 from ropejax.tasks.base import Batch, Task
 from ropejax.training.buckets import bucket_of, grid_buckets
-from ropejax.training.losses import Sums, batch_sums
+from ropejax.training.losses import Sums, batch_sums, count_right
 from ropejax.training.step import apply_model
 from ropejax.typing import Params, Rng
 
 LOGITS_BYTES = 2**25
 """Rows a program are chosen so that a layer's attention logits take about this."""
+
+DECODING_BYTES = 2**28
+"""The same for rows that are decoded together, each symbol's cost being fixed."""
 
 
 class LengthScore(NamedTuple):
@@ -83,6 +91,7 @@ def evaluate(
     seed: int = 1,
     buckets: tuple[int, ...] | None = None,
     on_length: Callable[[LengthScore], None] | None = None,
+    examples: Callable[[int, int], Batch] | None = None,
 ) -> dict[int, LengthScore]:
     """Scores a model at each length, without dropout.
 
@@ -102,6 +111,8 @@ def evaluate(
         buckets: increasing lengths to which batches are padded, one compiled shape
             each; chosen from `lengths` if None.
         on_length: called with each score as it comes.
+        examples: a function of a length and a bucket that returns `samples` rows to
+            score, padded to the bucket; they are drawn from the task if None.
 
     Returns:
         Scores keyed by length, in increasing order.
@@ -109,6 +120,56 @@ def evaluate(
     Raises:
         ValueError: if a length has no examples or cannot be placed, `draws` does not
             divide `samples`, or no bucket holds a length.
+    """
+    scores = {}
+    for length, (sums, histogram) in counted_by_length(
+        partial(evaluate_length, model, params),
+        task,
+        positions,
+        lengths,
+        samples=samples,
+        draws=draws,
+        seed=seed,
+        buckets=buckets,
+        examples=examples,
+    ):
+        scores[length] = score_of(length, sums, histogram)
+        if on_length is not None:
+            on_length(scores[length])
+    return scores
+
+
+def counted_by_length(
+    count: Callable[..., tuple[Sums, Array]],
+    task: Task,
+    positions: PositionScheme,
+    lengths: Iterable[int],
+    *,
+    samples: int,
+    draws: int,
+    seed: int,
+    buckets: tuple[int, ...] | None,
+    examples: Callable[[int, int], Batch] | None = None,
+) -> Iterator[tuple[int, tuple[Sums, np.ndarray]]]:
+    """Yields what `count` finds at each length, for one model or many.
+
+    Args:
+        count: `evaluate_length` of one model, or of all members of a population; called
+            with all its arguments behind model and parameters.
+        task: see `evaluate`, like all that follow.
+        positions: where tokens are said to be at test time.
+        lengths: input lengths to score.
+        samples: rows a length.
+        draws: position draws a length.
+        seed: determines examples and positions.
+        buckets: increasing lengths to which batches are padded, or None.
+        examples: rows to score by length and bucket, or None.
+
+    Yields:
+        Lengths in increasing order, each with what was counted, on the host.
+
+    Raises:
+        ValueError: as `evaluate`.
     """
     lengths = sorted(set(lengths))
     buckets = grid_buckets(lengths) if buckets is None else tuple(sorted(buckets))
@@ -124,24 +185,20 @@ def evaluate(
     for size in buckets:
         positions.check(task.num_tokens(size))
     rng = jax.random.key(seed)
-    scores = {}
     for length in lengths:
-        counted = evaluate_length(
-            model,
-            params,
+        bucket = bucket_of(length, buckets)
+        given = {} if examples is None else {"examples": examples(length, bucket)}
+        counted = count(
             task,
             positions,
             jax.random.fold_in(rng, length),
             jnp.int32(length),
-            bucket=bucket_of(length, buckets),
+            bucket=bucket,
             samples=samples,
             draws=draws,
+            **given,
         )
-        sums, histogram = jax.device_get(counted)
-        scores[length] = _score(length, sums, histogram)
-        if on_length is not None:
-            on_length(scores[length])
-    return scores
+        yield length, jax.device_get(counted)
 
 
 @partial(
@@ -159,6 +216,7 @@ def evaluate_length(
     bucket: int,
     samples: int,
     draws: int,
+    examples: Batch | None = None,
 ) -> tuple[Sums, Int[Array, "2 Y V"]]:
     """Scores one traced length in one dispatch; compiled once a bucket.
 
@@ -172,6 +230,7 @@ def evaluate_length(
         bucket: the length that batches are padded to.
         samples: rows in all.
         draws: position draws.
+        examples: the rows to score; drawn from the task if None.
 
     Returns:
         Sums over all rows, and how often each symbol was the target at each output
@@ -182,16 +241,20 @@ def evaluate_length(
     rows = rows_a_program(rows_a_draw, task.num_tokens(bucket), model.dims.num_heads)
 
     def one_draw(draw: Int[Array, ""]):
-        lengths = jnp.full((rows_a_draw,), length, jnp.int32)
-        batch = task.sample(
-            data_rng, lengths, max_length=bucket, first_row=draw * rows_a_draw
-        )
+        first = draw * rows_a_draw
+        if examples is None:
+            lengths = jnp.full((rows_a_draw,), length, jnp.int32)
+            batch = task.sample(data_rng, lengths, max_length=bucket, first_row=first)
+        else:
+            batch = jax.tree.map(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, first, rows_a_draw), examples
+            )
         placement = positions(
             jax.random.fold_in(positions_rng, draw),
             batch.lengths if positions.rows_differ else batch.lengths[:1],
             num_tokens=batch.tokens.shape[1],
             num_layers=model.dims.num_layers,
-            tokens=batch.tokens,
+            tokens=task.placing_tokens(batch),
         )
 
         def part(first_row: Int[Array, ""]) -> Sums:
@@ -202,25 +265,64 @@ def evaluate_length(
             return batch_sums(apply_model(model, params, some, where), some)
 
         sums = jax.lax.map(part, jnp.arange(0, rows_a_draw, rows))
+        sums = jax.tree.map(lambda x: x.sum(0), sums)
+        if isinstance(task, Autoregressive):
+            answers = _decoded(model, params, task, batch, placement, bucket)
+            correct, exact = count_right(answers, batch)
+            sums = sums._replace(correct=correct, exact=exact)
         parity = (draw * rows_a_draw + jnp.arange(rows_a_draw)) % 2
-        return jax.tree.map(lambda x: x.sum(0), sums), _histogram(task, batch, parity)
+        return sums, _histogram(task, batch, parity)
 
     sums, histogram = jax.lax.map(one_draw, jnp.arange(draws))
     return jax.tree.map(lambda x: x.sum(0), (sums, histogram))
 
 
-def rows_a_program(rows: int, num_tokens: int, num_heads: int) -> int:
-    """Returns how many of `rows` to run at once: the most that fit `LOGITS_BYTES`.
+def _decoded(
+    model: TransformerSpec,
+    params: Params,
+    task: Autoregressive,
+    batch: Batch,
+    placement: Placement,
+    bucket: int,
+) -> Int[Array, "B P"]:
+    """Answers of rows of one length, decoded greedily some rows at a time."""
+    of = batch.tokens.shape[0]
+    rows = rows_a_program(
+        of, task.num_tokens(bucket), model.dims.num_heads, budget=DECODING_BYTES
+    )
+
+    def part(first_row: Int[Array, ""]) -> Int[Array, "R P"]:
+        return decode_batch(
+            model.bind(params),
+            task,
+            jax.tree.map(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, first_row, rows), batch
+            ),
+            placement_rows(placement, first_row, rows, of),
+            max_length=bucket,
+            same_length=True,
+        )
+
+    answers = jax.lax.map(part, jnp.arange(0, of, rows))
+    return answers.reshape(batch.tokens.shape)
+
+
+def rows_a_program(
+    rows: int, num_tokens: int, num_heads: int, *, budget: int | None = None
+) -> int:
+    """Returns how many of `rows` to run at once: the most that fit a budget.
 
     Args:
         rows: rows in all.
         num_tokens: tokens a row.
         num_heads: attention heads.
+        budget: bytes of a layer's attention logits; `LOGITS_BYTES` if None.
 
     Returns:
         A divisor of `rows`, at least 1.
     """
-    fitting = max(1, LOGITS_BYTES // (4 * num_heads * num_tokens**2))
+    budget = LOGITS_BYTES if budget is None else budget
+    fitting = max(1, budget // (4 * num_heads * num_tokens**2))
     return max(
         part for part in range(1, rows + 1) if rows % part == 0 and part <= fitting
     )
@@ -230,17 +332,7 @@ def placement_rows(
     placement: Placement, first_row: Int[Array, ""], rows: int, of: int
 ) -> Placement:
     """Returns the placement of some rows of a batch of `of` rows."""
-    axis = int(placement.per_layer)
-
-    def cut(array, axis):
-        if array.shape[axis] != of:
-            return array
-        return jax.lax.dynamic_slice_in_dim(array, first_row, rows, axis)
-
-    own, shared = placement.layers()
-    own = jax.tree.map(lambda array: cut(array, axis), own)
-    shared = jax.tree.map(lambda array: cut(array, 0), shared)
-    return Placement(**own, **shared, per_layer=placement.per_layer)
+    return placement.rows(first_row, rows, of)
 
 
 def _histogram(
@@ -253,7 +345,7 @@ def _histogram(
     return jnp.stack([half(which).sum(0, dtype=jnp.int32) for which in (0, 1)])
 
 
-def _score(length: int, sums: Sums, histogram: np.ndarray) -> LengthScore:
+def score_of(length: int, sums: Sums, histogram: np.ndarray) -> LengthScore:
     """Turns sums into a score; the blind predictor is chosen on the other half of rows.
 
     Choosing on the rows that are scored would flatter it, the more the fewer rows.

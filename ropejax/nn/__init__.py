@@ -3,7 +3,11 @@
 from ropejax.nn.attention import MultiHeadAttention as MultiHeadAttention
 from ropejax.nn.block import Block as Block
 from ropejax.nn.block import BlockSettings as BlockSettings
+from ropejax.nn.decoder_greedy import decode_batch as decode_batch
+from ropejax.nn.decoder_greedy import greedy as greedy
 from ropejax.nn.dropout import dropout as dropout
+from ropejax.nn.encoder_decoder import EncoderDecoder as EncoderDecoder
+from ropejax.nn.encoder_decoder import EncoderDecoderSpec as EncoderDecoderSpec
 from ropejax.nn.transformer import LayerKind as LayerKind
 from ropejax.nn.transformer import Transformer as Transformer
 from ropejax.nn.transformer import TransformerSpec as TransformerSpec

@@ -1,14 +1,37 @@
 """Multi-head self-attention as a thin Flax module around `ropejax.attention.attend`."""
 
+import math
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from ropejax.attention import attend
+from ropejax.attention import SequenceParallel, attend, attention_weights
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
+
+
+class Projected(NamedTuple):
+    """Hidden states as an attention engine takes them.
+
+    Attributes:
+        q: queries, `[B, L, N, H]`.
+        k: keys, `[B, L, K, H]`.
+        v: values, `[B, L, K, H]`.
+        params: the encoding's, prepared.
+        query: where the queries are, with the encoding's features.
+        key: where the keys are, with the encoding's features.
+    """
+
+    q: Float[Array, "B L N H"]
+    k: Float[Array, "B L K H"]
+    v: Float[Array, "B L K H"]
+    params: Params
+    query: Tokens
+    key: Tokens
 
 
 class MultiHeadAttention(nnx.Module):
@@ -59,7 +82,7 @@ class MultiHeadAttention(nnx.Module):
         *,
         shared: Params,
         mask=None,
-        implementation: str = "auto",
+        implementation: str | SequenceParallel = "auto",
     ) -> Float[Array, "B L D"]:
         """Attends within a sequence.
 
@@ -73,21 +96,51 @@ class MultiHeadAttention(nnx.Module):
         Returns:
             Hidden states `[B, L, D]`.
         """
+        made = self.project(x, where, shared=shared)
+        out = attend(
+            made.q,
+            made.k,
+            made.v,
+            encoding=self.encoding,
+            params=made.params,
+            query=made.query,
+            key=made.key,
+            mask=mask,
+            implementation=implementation,
+        )
+        return self.out(out)
+
+    def weights(
+        self, x: Float[Array, "B L D"], where: Tokens, *, shared: Params, mask=None
+    ) -> Float[Array, "B N L L"]:
+        """Returns the weights with which tokens attend to each other, `[B, N, L, L]`.
+
+        Args:
+            x: hidden states, `[B, L, D]`.
+            where: where the tokens are.
+            shared: the encoding's parameters that all layers share.
+            mask: a mask of `ropejax.masks`, or None.
+        """
+        made = self.project(x, where, shared=shared)
+        return attention_weights(
+            made.q,
+            made.k,
+            encoding=self.encoding,
+            params=made.params,
+            query=made.query,
+            key=made.key,
+            mask=mask,
+            scale=1 / math.sqrt(self.dims.head_dim),
+        )[0]
+
+    def project(
+        self, x: Float[Array, "B L D"], where: Tokens, *, shared: Params
+    ) -> Projected:
+        """Returns what an attention engine takes, of hidden states."""
         encoding = self.encoding
         own = as_arrays(self.encoding_params)
         params = encoding.prepare(shared, own, where, where, self.dims)
         q, k, v = self.query(x), self.key(x), self.value(x)
         query = where.replace(features=encoding.query_features(params, x, q, where))
         features, _ = encoding.key_features(params, x, k, where)
-        out = attend(
-            q,
-            k,
-            v,
-            encoding=encoding,
-            params=params,
-            query=query,
-            key=where.replace(features=features),
-            mask=mask,
-            implementation=implementation,
-        )
-        return self.out(out)
+        return Projected(q, k, v, params, query, where.replace(features=features))

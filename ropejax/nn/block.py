@@ -6,12 +6,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from ropejax.attention import SequenceParallel
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.attention import MultiHeadAttention
 from ropejax.nn.dropout import dropout
 from ropejax.nn.parameters import projection_init
+from ropejax.nn.remat import check_remat
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
@@ -27,6 +29,14 @@ class BlockSettings:
         dropout: probability of dropping an element of each part's output.
         dtype: dtype of the computation; parameters stay float32.
         implementation: which attention engine.
+        remat: what the backward pass computes again instead of keeping it: "none",
+            "full" (all of a layer but its input) or "dots" (all but the outputs of
+            projections).
+        hidden_sharding: how hidden states `[B, L, D]` are held over devices; None
+            leaves it to the compiler.
+
+    Raises:
+        ValueError: if `remat` is unknown.
     """
 
     mlp_dim: int
@@ -34,7 +44,12 @@ class BlockSettings:
     pre_norm: bool = False
     dropout: float = 0.1
     dtype: jnp.dtype = jnp.dtype("float32")
-    implementation: str = "auto"
+    implementation: str | SequenceParallel = "auto"
+    remat: str = "none"
+    hidden_sharding: jax.sharding.Sharding | None = None
+
+    def __post_init__(self):
+        check_remat(self.remat)
 
 
 class Block(nnx.Module):
@@ -67,6 +82,7 @@ class Block(nnx.Module):
         shared: Params,
         mask=None,
         rng: Rng | None = None,
+        first_row: int | Int[Array, ""] = 0,
     ) -> Float[Array, "B L D"]:
         """Applies the layer.
 
@@ -76,28 +92,54 @@ class Block(nnx.Module):
             shared: the encoding's parameters that all layers share.
             mask: a mask of `ropejax.masks`, or None.
             rng: PRNG key for dropout; None at evaluation.
+            first_row: row of the whole batch with which x starts.
 
         Returns:
             Hidden states `[B, L, D]`.
         """
-        rngs = (None, None) if rng is None else jax.random.split(rng)
 
         def attend(h):
-            out = self.attention(
+            return self.attention(
                 h,
                 where,
                 shared=shared,
                 mask=mask,
                 implementation=self.settings.implementation,
             )
-            return dropout(out, self.settings.dropout, rngs[0])
+
+        return self.around(x, attend, rng=rng, first_row=first_row)
+
+    def around(
+        self,
+        x: Float[Array, "B L D"],
+        attend: Callable[[Float[Array, "B L D"]], Float[Array, "B L D"]],
+        *,
+        rng: Rng | None = None,
+        first_row: int | Int[Array, ""] = 0,
+    ) -> Float[Array, "B L D"]:
+        """Applies the layer around any attention, such as one with a cache.
+
+        Args:
+            x: hidden states, `[B, L, D]`.
+            attend: the attention, a function of (normalized) hidden states.
+            rng: PRNG key for dropout; None at evaluation.
+            first_row: row of the whole batch with which x starts.
+
+        Returns:
+            Hidden states `[B, L, D]`.
+        """
+        rngs = (None, None) if rng is None else jax.random.split(rng)
+        rate = self.settings.dropout
+        if self.settings.hidden_sharding is not None:
+            x = jax.lax.with_sharding_constraint(x, self.settings.hidden_sharding)
 
         def mlp(h):
             out = self.mlp_out(self.settings.activation(self.mlp_in(h)))
-            return dropout(out, self.settings.dropout, rngs[1])
+            return dropout(out, rate, rngs[1], first_row)
 
         if self.settings.pre_norm:
-            x = x + attend(self.attention_norm(x))
+            out = attend(self.attention_norm(x))
+            x = x + dropout(out, rate, rngs[0], first_row)
             return x + mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + attend(x))
+        x = self.attention_norm(x + dropout(attend(x), rate, rngs[0], first_row))
         return self.mlp_norm(x + mlp(x))

@@ -8,14 +8,17 @@ multiplication.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Shaped, UInt32
 
 from ropejax.masks.hashing import mix
 from ropejax.typing import Rng
 
 
 def dropout(
-    x: Float[Array, "*shape"], rate: float, rng: Rng | None
+    x: Float[Array, "*shape"],
+    rate: float,
+    rng: Rng | None,
+    first_row: int | Int[Array, ""] = 0,
 ) -> Float[Array, "*shape"]:
     """Zeroes each element with probability `rate`, and divides the rest by `1 - rate`.
 
@@ -27,6 +30,7 @@ def dropout(
         x: any array.
         rate: probability of dropping an element, in [0, 1).
         rng: PRNG key, or None at evaluation: then x comes back as it is.
+        first_row: row of the whole batch with which x starts.
 
     Returns:
         An array like `x`.
@@ -42,6 +46,7 @@ def dropout(
     if rng is None or rate == 0:
         return x
     seeds = jax.random.bits(rng, (2,), jnp.uint32)
+    seeds = seeds.at[1].add(jnp.asarray(first_row, jnp.uint32))
     keep = hashed_bits(seeds, x.shape) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(keep, x * jnp.asarray(1 / (1 - rate), x.dtype), 0)
 

@@ -18,9 +18,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.block import Block, BlockSettings
+from ropejax.nn.decoder import CachedPasses
 from ropejax.nn.dropout import check_rate, dropout
+from ropejax.nn.looped import check_loops, walk_layers
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
+from ropejax.nn.remat import rematerialized
 from ropejax.positions.base import Placement
+from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
 
@@ -49,6 +53,9 @@ class TransformerSpec:
         scan_layers: compile one repetition of the pattern and loop over it, rather than
             compile every layer: several times faster to compile, somewhat slower to run
             on a CPU.
+        loops: how often all layers are applied, with the same parameters.
+        input_injection: where the embedded input is added again: "none", "loop" (before
+            each loop but the first) or "layer" (before each layer but the first).
 
     Raises:
         ValueError: if sizes do not fit each other or an encoding.
@@ -60,6 +67,8 @@ class TransformerSpec:
     settings: BlockSettings
     pattern: tuple[LayerKind, ...]
     scan_layers: bool = True
+    loops: int = 1
+    input_injection: str = "none"
 
     def __post_init__(self):
         check_sizes(self)
@@ -80,7 +89,7 @@ def _init(spec: TransformerSpec, rng: Rng) -> Params:
     return nnx.to_pure_dict(nnx.split(model)[1])
 
 
-class Transformer(nnx.Module):
+class Transformer(CachedPasses, nnx.Module):
     """Embeds symbols, applies layers, and reads out logits at every token.
 
     Args:
@@ -129,6 +138,7 @@ class Transformer(nnx.Module):
         left_padded: bool = False,
         segments: Int[Array, "B L"] | None = None,
         rng: Rng | None = None,
+        first_row: int | Int[Array, ""] = 0,
     ) -> Float[Array, "B L V"]:
         """Returns logits over output classes at every token.
 
@@ -139,6 +149,7 @@ class Transformer(nnx.Module):
             left_padded: padding stands before the tokens, not behind them.
             segments: tokens attend within equal segments only, `[B, L]`.
             rng: PRNG key for dropout; None at evaluation, where nothing is dropped.
+            first_row: row of the whole batch with which these start: dropout.
 
         Returns:
             Logits `[B, L, V]`, float32.
@@ -149,52 +160,62 @@ class Transformer(nnx.Module):
         embed_rng, layers_rng = (
             (None, None) if rng is None else tuple(jax.random.split(rng))
         )
-        x = _lookup(self.embedding[...], tokens) * math.sqrt(self.spec.dims.embed_dim)
-        where = placement.tokens(length, **known)
+        x = self.embed_tokens(tokens, placement.tokens(length, **known))
+        x = dropout(x, self.spec.settings.dropout, embed_rng, first_row)
+        x = self._apply_layers(x, placement, known, shared, (layers_rng, first_row))
+        return self.read_out(x)
+
+    def embed_tokens(
+        self, tokens: Int[Array, "B L"], where: Tokens
+    ) -> Float[Array, "B L D"]:
+        """Returns the symbols' embeddings, with positions where an encoding adds them.
+
+        Args:
+            tokens: symbols, `[B, L]`.
+            where: where they are, in the first layer.
+        """
+        x = symbol_vectors(self.embedding[...], tokens) * math.sqrt(
+            self.spec.dims.embed_dim
+        )
+        shared = list(as_arrays(self.shared).values())
         for encoding, params in _distinct(self.spec.pattern, shared):
             x = encoding.embed(params, x, where)
-        x = dropout(
-            x.astype(self.spec.settings.dtype), self.spec.settings.dropout, embed_rng
-        )
-        x = self._apply_layers(x, placement, known, shared, layers_rng)
+        return x.astype(self.spec.settings.dtype)
+
+    def read_out(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
+        """Returns the logits, float32, of the last layer's output."""
         if self.final_norm is not None:
             x = self.final_norm(x)
         return self.readout(x.astype(jnp.float32))
 
-    def _apply_layers(self, x, placement, known, shared, rng):
-        """Applies the pattern again and again, by a loop or spelled out."""
-        length, period = x.shape[1], len(self.spec.pattern)
-        repeats = self.spec.dims.num_layers // period
-        graphs, params = zip(*map(nnx.split, self.layers.values()), strict=True)
+    def _apply_layers(self, x, placement, known, shared, dropping):
+        """Applies the pattern again and again, `loops` times."""
+        length, spec = x.shape[1], self.spec
         own, common = placement.layers()
-        rngs = None if rng is None else jax.random.split(rng, (repeats, period))
-        grouped = jax.tree.map(
-            lambda array: array.reshape((repeats, period) + array.shape[1:]), own
-        )
+        layers_rng, first_row = dropping
 
-        def repetition(x, inputs):
-            params, own, rngs = inputs
-            for at, kind in enumerate(self.spec.pattern):
-                one = jax.tree.map(lambda array, at=at: array[at], own)
-                where = Placement(**one, **common).tokens(length, **known)
-                x = nnx.merge(graphs[at], params[at])(
-                    x,
-                    where,
-                    shared=shared[at],
-                    mask=kind.mask,
-                    rng=None if rngs is None else rngs[at],
-                )
-            return x, None
+        def visit(at, block, x, own, kept, rng):
+            where = Placement(**own, **common).tokens(length, **known)
+            mask = spec.pattern[at].mask
+            layer = partial(
+                block, shared=shared[at], mask=mask, rng=rng, first_row=first_row
+            )
+            layer = rematerialized(layer, spec.settings.remat)
+            return layer(x, where), kept
 
-        inputs = (params, grouped, rngs)
-        if self.spec.scan_layers and repeats > 1:
-            return jax.lax.scan(repetition, x, inputs)[0]
-        for at in range(repeats):
-            x, _ = repetition(x, jax.tree.map(lambda array, at=at: array[at], inputs))
-        return x
+        return walk_layers(
+            list(self.layers.values()),
+            x,
+            visit,
+            own=own,
+            loops=spec.loops,
+            injection=spec.input_injection,
+            scan=spec.scan_layers,
+            rng=layers_rng,
+        )[0]
 
 
-def _lookup(
+def symbol_vectors(
     table: Float[Array, "V D"], tokens: Int[Array, "B L"]
 ) -> Float[Array, "B L D"]:
     """Rows of a table; a product where it is small: its gradient needs no scatter."""
@@ -235,6 +256,7 @@ def check_sizes(spec: TransformerSpec) -> None:
             f"num_layers={dims.num_layers} evenly."
         )
     check_rate(spec.settings.dropout)
+    check_loops(spec.loops, spec.input_injection)
     for kind in pattern:
         if kind.encoding.causal_only and not dims.causal:
             raise ValueError(

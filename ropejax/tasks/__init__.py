@@ -1,26 +1,36 @@
 """Tasks: what is learned at short lengths and asked at long ones.
 
 `TASKS` is the catalogue of the 15 tasks of the Chomsky-hierarchy benchmark (Deletang et
-al. 2022, arXiv 2207.02098; Ruoss et al. 2023, arXiv 2305.16843).
+al. 2022, arXiv 2207.02098; Ruoss et al. 2023, arXiv 2305.16843). `MORE_TASKS` holds
+those that other papers train on, `ALL_TASKS` both.
 """
 
 from types import MappingProxyType
 
+from ropejax.tasks.addition import Addition
+from ropejax.tasks.associative_recall import AssociativeRecall
+from ropejax.tasks.autoregressive import Autoregressive
 from ropejax.tasks.base import Batch, Example, Level, Task
 from ropejax.tasks.binary_addition import BinaryAddition
 from ropejax.tasks.binary_multiplication import BinaryMultiplication
 from ropejax.tasks.bucket_sort import BucketSort
 from ropejax.tasks.compute_sqrt import ComputeSqrt
+from ropejax.tasks.copy_string import CopyString
 from ropejax.tasks.cycle_navigation import CycleNavigation
 from ropejax.tasks.duplicate_string import DuplicateString
 from ropejax.tasks.even_pairs import EvenPairs
+from ropejax.tasks.induction_heads import InductionHeads
+from ropejax.tasks.key_lookup import KeyLookup
 from ropejax.tasks.missing_duplicate_string import MissingDuplicateString
 from ropejax.tasks.modular_arithmetic import ModularArithmetic
 from ropejax.tasks.modular_arithmetic_brackets import ModularArithmeticBrackets
 from ropejax.tasks.odds_first import OddsFirst
 from ropejax.tasks.parity_check import ParityCheck
+from ropejax.tasks.parity_scratchpad import ParityScratchpad
 from ropejax.tasks.reverse_string import ReverseString
+from ropejax.tasks.selective_copy import SelectiveCopy
 from ropejax.tasks.solve_equation import SolveEquation
+from ropejax.tasks.sort_numbers import SortNumbers
 from ropejax.tasks.stack_manipulation import StackManipulation
 
 TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
@@ -47,4 +57,30 @@ TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
 )
 """The tasks by name, in the order of the papers' tables."""
 
-__all__ = ["TASKS", "Batch", "Example", "Level", "Task"]
+MORE_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
+    {
+        "copy": CopyString,
+        "selective_copy": SelectiveCopy,
+        "sort": SortNumbers,
+        "addition": Addition,
+        "parity_scratchpad": ParityScratchpad,
+        "key_lookup": KeyLookup,
+        "associative_recall": AssociativeRecall,
+        "induction_heads": InductionHeads,
+    }
+)
+"""Tasks of other papers by name."""
+
+ALL_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType({**TASKS, **MORE_TASKS})
+"""Every task by name; those of the benchmark come first."""
+
+__all__ = [
+    "ALL_TASKS",
+    "MORE_TASKS",
+    "TASKS",
+    "Autoregressive",
+    "Batch",
+    "Example",
+    "Level",
+    "Task",
+]

@@ -77,12 +77,14 @@ class Task:
     """A task of the benchmark: settings, alphabets, and a sampler.
 
     Subclasses set the class attributes, `input_vocab`, `output_vocab`, `output_length`
-    and `_sample_row`; layout, masks and batching are done here, once.
+    and `_sample_row`; layout, masks and batching are done here, once. Tasks outside the
+    Chomsky-hierarchy benchmark have no level, and name the group that lists show.
     """
 
     title: ClassVar[str]
     summary: ClassVar[str]
-    level: ClassVar[Level]
+    level: ClassVar[Level | None] = None
+    group: ClassVar[str] = "Chomsky hierarchy"
 
     @property
     def input_vocab(self) -> int:
@@ -103,6 +105,22 @@ class Task:
     def num_symbols(self) -> int:
         """Size of the model's input alphabet: input symbols and the placeholder."""
         return self.input_vocab + 1
+
+    @property
+    def end_symbol(self) -> int | None:
+        """The output symbol that ends an answer; None if no symbol does.
+
+        Outputs after it are zeros that do not count.
+        """
+        return None
+
+    def placing_tokens(self, batch: "Batch") -> Int[Array, "B P"]:
+        """Returns the symbols that position schemes may read: those known beforehand.
+
+        Args:
+            batch: what `sample` returned.
+        """
+        return batch.tokens
 
     def input_length(self, length):
         """Number of input symbols at `length` (int or traced): `length`, as a rule.

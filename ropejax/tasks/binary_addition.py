@@ -51,6 +51,11 @@ class BinaryAddition(Task):
         """0, 1 and the end symbol."""
         return END + 1
 
+    @property
+    def end_symbol(self) -> int:
+        """The symbol after the answer."""
+        return END
+
     def output_length(self, length):
         """Room for the sum and the end symbol."""
         return length + 1

@@ -53,6 +53,11 @@ class StackManipulation(Task):
         """0, 1 and the end symbol."""
         return END + 1
 
+    @property
+    def end_symbol(self) -> int:
+        """The symbol after the answer."""
+        return END
+
     def output_length(self, length):
         """A full stack and the end symbol."""
         return length + 1

@@ -1,0 +1,118 @@
+"""Accuracy by length of all members of a population, on the same examples, at once."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import jax
+from jaxtyping import Array, Int
+
+from ropejax.evaluation import (
+    LengthScore,
+    counted_by_length,
+    evaluate_length,
+    score_of,
+)
+from ropejax.nn import TransformerSpec
+from ropejax.positions.base import PositionScheme
+from ropejax.tasks.base import Batch, Task
+from ropejax.training.losses import Sums
+from ropejax.typing import Params, Rng
+
+
+def evaluate_members(
+    model: TransformerSpec,
+    params: Params,
+    task: Task,
+    positions: PositionScheme,
+    lengths: Iterable[int],
+    *,
+    samples: int = 512,
+    draws: int = 8,
+    seed: int = 1,
+    buckets: tuple[int, ...] | None = None,
+    examples: Callable[[int, int], Batch] | None = None,
+    on_length: Callable[[list[LengthScore]], None] | None = None,
+) -> list[dict[int, LengthScore]]:
+    """Scores every member at each length, without dropout.
+
+    Examples and positions are those that `evaluate` draws from the same seed: made once
+    for all members.
+
+    Args:
+        model: how the model is made.
+        params: parameters of all members, with a leading member axis.
+        task: what they were trained on.
+        positions: where tokens are said to be at test time.
+        lengths: input lengths to score, in symbols.
+        samples: rows a length.
+        draws: position draws a length; each places `samples / draws` rows.
+        seed: determines examples and positions.
+        buckets: increasing lengths to which batches are padded; chosen if None.
+        examples: a function of a length and a bucket that returns `samples` rows to
+            score, padded to the bucket; they are drawn from the task if None.
+        on_length: called with the members' scores at each length as they come.
+
+    Returns:
+        Scores keyed by length, one dictionary a member.
+
+    Raises:
+        ValueError: as `ropejax.evaluation.evaluate`.
+    """
+    members = jax.tree.leaves(params)[0].shape[0]
+    scores: list[dict[int, LengthScore]] = [{} for _ in range(members)]
+    for length, (sums, histogram) in counted_by_length(
+        partial(_evaluate_length, model, params),
+        task,
+        positions,
+        lengths,
+        samples=samples,
+        draws=draws,
+        seed=seed,
+        buckets=buckets,
+        examples=examples,
+    ):
+        found = [
+            score_of(length, Sums(*(field[at] for field in sums)), histogram)
+            for at in range(members)
+        ]
+        for own, score in zip(scores, found, strict=True):
+            own[length] = score
+        if on_length is not None:
+            on_length(found)
+    return scores
+
+
+@partial(
+    jax.jit,
+    static_argnames=("model", "task", "positions", "bucket", "samples", "draws"),
+)
+def _evaluate_length(
+    model: TransformerSpec,
+    params: Params,
+    task: Task,
+    positions: PositionScheme,
+    rng: Rng,
+    length: Int[Array, ""],
+    *,
+    bucket: int,
+    samples: int,
+    draws: int,
+    examples: Batch | None = None,
+) -> tuple[Sums, Int[Array, "2 Y V"]]:
+    """Sums `[members]`, and the histogram of targets, which all members share."""
+
+    def one(params):
+        return evaluate_length(
+            model,
+            params,
+            task,
+            positions,
+            rng,
+            length,
+            bucket=bucket,
+            samples=samples,
+            draws=draws,
+            examples=examples,
+        )
+
+    return jax.vmap(one, out_axes=(0, None))(params)

@@ -1,0 +1,159 @@
+"""Greedy decoding: the likeliest symbol, read back, until the answer is complete.
+
+Positions of prompt and answer are fixed before the first symbol is decoded, so every
+position scheme works, random ones too. Answers end where the task says they do: after a
+known number of symbols, or at an end symbol.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from ropejax.positions.base import Placement
+from ropejax.tasks.autoregressive import Autoregressive
+from ropejax.tasks.base import Batch
+
+
+def greedy(
+    model: Any,
+    tokens: Int[Array, "B P"],
+    placement: Placement,
+    prompts: Int[Array, ""] | Int[Array, " B"],
+    outputs: Int[Array, ""] | Int[Array, " B"],
+    *,
+    max_prompt: int,
+    answer_tokens: tuple[int, ...],
+    end_symbol: int | None = None,
+    use_cache: bool | None = None,
+) -> Int[Array, "B M"]:
+    """Returns the answers that a model decodes greedily.
+
+    Args:
+        model: a causal Transformer, or another model with the same methods.
+        tokens: symbols `[B, P]`; those behind a row's prompt are not looked at.
+        placement: where all tokens of the rows are.
+        prompts: tokens of the prompts, separator included, of all rows or of each.
+        outputs: output symbols, of all rows or of each; may be traced. Decoding stops
+            when the longest answer is complete.
+        max_prompt: the longest prompt that this shape can hold (static); answers have
+            up to `P + 1 - max_prompt` symbols.
+        answer_tokens: the input symbol as which each output symbol is read back.
+        end_symbol: the output symbol that ends an answer; zeros follow.
+        use_cache: read each token once, or the whole row for each (which any model
+            can); None for a cache where the model has one that serves.
+
+    Returns:
+        Output symbols `[B, M]`, M = `P + 1 - max_prompt`; zeros behind an answer's end.
+
+    References:
+        Teacher forcing and greedy decoding as in Kazemnejad et al. 2023, arXiv
+        2305.19466, section 3.
+    """
+    size, room = tokens.shape[0], tokens.shape[1] + 1 - max_prompt
+    prompts, outputs = jnp.asarray(prompts), jnp.asarray(outputs)
+    if use_cache is None:
+        use_cache = can_cache(model, placement, prompts)
+    read_as = jnp.asarray(answer_tokens, jnp.int32)
+    if use_cache:
+        logits, memory = model.start(
+            tokens[:, :max_prompt], placement, prompts, capacity=tokens.shape[1]
+        )
+    else:
+        place = jnp.arange(tokens.shape[1])
+        total = (prompts + outputs - 1).reshape(-1, 1)
+        valid = jnp.broadcast_to(place < total, tokens.shape)
+        pick = lambda logits, at: jnp.take_along_axis(
+            logits, jnp.broadcast_to(at.reshape(-1, 1, 1), (size, 1, 1)), axis=1
+        )[:, 0]
+        logits = pick(model(tokens, placement, valid=valid), prompts - 1)
+        memory = tokens
+
+    def further(memory, symbols, at):
+        """Logits after reading the answers' latest symbols, at place `at`."""
+        if use_cache:
+            return model.step(memory, read_as[symbols], at)
+        is_here = place == at.reshape(-1, 1)
+        sequence = jnp.where(is_here, read_as[symbols][:, None], memory)
+        return pick(model(sequence, placement, valid=valid), at), sequence
+
+    def chosen(logits, ended, number):
+        symbols = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        symbols = jnp.where(ended, 0, symbols)
+        over = ended | (number + 1 >= outputs)
+        return symbols, over if end_symbol is None else over | (symbols == end_symbol)
+
+    def going_on(carry):
+        number, _, _, ended, _ = carry
+        return (number < room) & ~jnp.all(ended)
+
+    def step(carry):
+        number, symbols, answers, ended, memory = carry
+        logits, memory = further(memory, symbols, prompts + number - 1)
+        symbols, ended = chosen(logits, ended, number)
+        return number + 1, symbols, answers.at[:, number].set(symbols), ended, memory
+
+    symbols, ended = chosen(logits, jnp.zeros((size,), bool), 0)
+    answers = jnp.zeros((size, room), jnp.int32).at[:, 0].set(symbols)
+    carry = (jnp.int32(1), symbols, answers, ended, memory)
+    return jax.lax.while_loop(going_on, step, carry)[2]
+
+
+def can_cache(model: Any, placement: Placement, prompts: Array) -> bool:
+    """Returns True if a model can decode these prompts with its cache.
+
+    Args:
+        model: any model.
+        placement: where its tokens are.
+        prompts: number of tokens of the prompts, a scalar or `[B]`.
+    """
+    if not getattr(model, "can_cache", False):
+        return False
+    return jnp.ndim(prompts) == 0 or not model.has_state(placement)
+
+
+def decode_batch(
+    model: Any,
+    task: Autoregressive,
+    batch: Batch,
+    placement: Placement,
+    *,
+    max_length: int,
+    same_length: bool = False,
+    use_cache: bool | None = None,
+) -> Int[Array, "B P"]:
+    """Returns what a model answers at each place of a batch, decoded greedily.
+
+    Args:
+        model: a bound model.
+        task: the task.
+        batch: its batch; the answers in it are not looked at.
+        placement: where its tokens are.
+        max_length: the length that the batch is padded to, in symbols (static).
+        same_length: promises that all rows are of one length.
+        use_cache: see `greedy`.
+
+    Returns:
+        Output symbols `[B, P]` where the targets are, zero elsewhere.
+    """
+    outputs = jnp.sum(batch.target_mask, axis=1, dtype=jnp.int32)
+    prompts = batch.lengths - outputs + 1
+    if same_length:
+        outputs, prompts = outputs[0], prompts[0]
+    answers = greedy(
+        model,
+        task.placing_tokens(batch),
+        placement,
+        prompts,
+        outputs,
+        max_prompt=int(task.input_length(max_length)) + 1,
+        answer_tokens=task.answer_tokens,
+        end_symbol=task.end_symbol,
+        use_cache=use_cache,
+    )
+    number = jnp.arange(batch.tokens.shape[1]) - (prompts.reshape(-1, 1) - 1)
+    number = jnp.clip(jnp.broadcast_to(number, batch.tokens.shape), 0)
+    number = jnp.minimum(number, answers.shape[1] - 1)
+    answers = jnp.take_along_axis(answers, number, axis=1)
+    return jnp.where(batch.target_mask, answers, 0)

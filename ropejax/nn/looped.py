@@ -1,0 +1,122 @@
+"""The walk through a model's layers: a pattern repeated, and all of it in loops.
+
+A looped model applies its layers again and again with the same parameters, so that it
+is deep without being large, and it may add the embedded input again on the way, so that
+later repetitions do not forget what was asked.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from ropejax.typing import Rng
+
+INJECTIONS = ("none", "loop", "layer")
+"""Where the embedded input is added again: nowhere, before each loop, or each layer."""
+
+
+def check_loops(loops: int, injection: str) -> None:
+    """Raises ValueError unless the settings of a looped model mean something."""
+    if loops < 1:
+        raise ValueError(f"loops must be at least 1, got {loops}.")
+    if injection not in INJECTIONS:
+        raise ValueError(
+            f"input_injection must be one of {', '.join(INJECTIONS)}, got "
+            f"{injection!r}."
+        )
+    if injection == "loop" and loops == 1:
+        raise ValueError(
+            'input_injection="loop" adds nothing to a single loop; set loops=2 or '
+            'more, or input_injection="layer".'
+        )
+
+
+def walk_layers(
+    layers: list[nnx.Module],
+    x: Float[Array, "B L D"],
+    visit: Callable[..., tuple[Float[Array, "B L D"], Any]],
+    *,
+    own: Any = None,
+    kept: Any = None,
+    loops: int = 1,
+    injection: str = "none",
+    scan: bool = True,
+    rng: Rng | None = None,
+) -> tuple[Float[Array, "B L D"], Any]:
+    """Applies layers in order, `loops` times, and collects what they return.
+
+    `x_0` is what comes in. With injection "loop", `x + x_0` enters every loop but the
+    first; with "layer", every layer but the very first one (McLeish et al. 2024, arXiv
+    2405.17399, section 3.1: input injection).
+
+    Args:
+        layers: one module for each kind of layer of the pattern, the parameters of its
+            repetitions stacked on a leading axis R.
+        x: embedded input, `[B, L, D]`.
+        visit: `(at, layer, x, own, kept, rng) -> (x, kept)` for one layer, `at` being
+            its place in the pattern.
+        own: a pytree of arrays with a leading axis of all layers; `visit` gets its row.
+            Loops share it.
+        kept: None, or a pytree a kind of layer (a list of them), with leading axes of
+            loops and repetitions: what each layer keeps between calls.
+        loops: how often all layers are applied.
+        injection: "none", "loop" or "layer".
+        scan: compile one repetition and loop over it, rather than spell all out.
+        rng: PRNG key of dropout, or None.
+
+    Returns:
+        The last x, and what `visit` kept, laid out like `kept`.
+    """
+    graphs, params = zip(*map(nnx.split, layers), strict=True)
+    period = len(layers)
+    repeats = jax.tree.leaves(params)[0].shape[0]
+    own = jax.tree.map(lambda a: a.reshape((repeats, period) + a.shape[1:]), own)
+    rngs = None if rng is None else jax.random.split(rng, (loops, repeats, period))
+    start = x
+
+    def repetition(x, inputs):
+        (params, own, numbers), kept, rngs = inputs
+        after = []
+        for at in range(period):
+            if injection == "layer":
+                x = _added(x, start, (numbers > 0) if at == 0 else True)
+            x, keeps = visit(
+                at,
+                nnx.merge(graphs[at], params[at]),
+                x,
+                jax.tree.map(lambda a, at=at: a[at], own),
+                None if kept is None else kept[at],
+                None if rngs is None else rngs[at],
+            )
+            after.append(keeps)
+        return x, after
+
+    def loop(x, inputs):
+        number, kept, rngs = inputs
+        if injection == "loop":
+            x = _added(x, start, number > 0)
+        numbers = number * repeats + jnp.arange(repeats)
+        each = ((params, own, numbers), kept, rngs)
+        return _over(repetition, x, each, repeats, scan)
+
+    return _over(loop, x, (jnp.arange(loops), kept, rngs), loops, scan)
+
+
+def _added(x, start, where):
+    """`x + start` where told to, which may be traced."""
+    return x + jnp.where(where, start, jnp.zeros_like(start))
+
+
+def _over(body, x, inputs, count: int, scan: bool):
+    """Runs `body` over leading axes, as one compiled loop or spelled out."""
+    if scan and count > 1:
+        return jax.lax.scan(body, x, inputs)
+    collected = []
+    for at in range(count):
+        x, out = body(x, jax.tree.map(lambda a, at=at: a[at], inputs))
+        collected.append(out)
+    return x, jax.tree.map(lambda *parts: jnp.stack(parts), *collected)

@@ -1,0 +1,293 @@
+"""Tasks beside the 15 of the benchmark, each against plain Python."""
+
+import dataclasses
+import functools
+import inspect
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax.tasks import ALL_TASKS, MORE_TASKS, TASKS
+from ropejax.tasks.scattered import chosen_places
+from tests.tasks.samples import UNOPTIMIZED, row
+
+LENGTHS = np.array([1, 2, 3, 4, 5, 8, 11, 12] + [3, 8, 12] * 160)
+SMALL, LARGE = 12, 15
+
+
+def task_of(text):
+    name, _, options = text.partition(" ")
+    return MORE_TASKS[name](**eval(f"dict({options})"))
+
+
+@functools.cache
+def drawn(text, max_length=LARGE, rows=None):
+    """A batch of `LENGTHS`, as numpy arrays."""
+    sample = jax.jit(
+        functools.partial(task_of(text).sample, max_length=max_length),
+        compiler_options=UNOPTIMIZED,
+    )
+    lengths = np.minimum(LENGTHS[:rows], max_length)
+    return jax.tree.map(np.asarray, sample(jax.random.key(0), jnp.asarray(lengths)))
+
+
+def copy(task, inputs, length):
+    if task.content == "unique":
+        assert len(set(inputs)) == len(inputs)
+    return inputs * task.times
+
+
+def selective_copy(task, inputs, length):
+    kept = [symbol for symbol in inputs if symbol != task.vocab_size]
+    assert len(kept) == -(-len(inputs) // task.spacing)
+    return kept
+
+
+def sort(task, inputs, length):
+    assert len(inputs) == task.width * max(1, length // task.width)
+    texts = [
+        tuple(inputs[i : i + task.width]) for i in range(0, len(inputs), task.width)
+    ]
+    return [digit for text in sorted(texts) for digit in text]
+
+
+def parity_scratchpad(task, inputs, length):
+    answer = []
+    for count in range(1, len(inputs) + 1):
+        answer += inputs[count - 1 : count] if task.copy_input else []
+        answer.append(sum(inputs[:count]) % 2)
+    return answer
+
+
+def pairs_of(task, inputs):
+    keys, values = inputs[:-1:2], [v - task.num_keys for v in inputs[1::2]]
+    assert all(0 <= key < task.num_keys for key in (*keys, inputs[-1]))
+    assert all(0 <= value < task.num_values for value in values)
+    return list(zip(keys, values, strict=True)), inputs[-1]
+
+
+def key_lookup(task, inputs, length):
+    pairs, asked = pairs_of(task, inputs)
+    (value,) = [value for key, value in pairs if key == asked]
+    return [value]
+
+
+def associative_recall(task, inputs, length):
+    pairs, asked = pairs_of(task, inputs)
+    book = dict(pairs)
+    assert all(book[key] == value for key, value in pairs)
+    return [book[asked]]
+
+
+def induction_heads(task, inputs, length):
+    trigger = task.vocab_size
+    assert inputs.count(trigger) == 2
+    assert inputs[-1] == trigger
+    return [inputs[inputs.index(trigger) + 1]]
+
+
+def addition(task, inputs, length):
+    """Reads the numbers off the text, with Python's integers, and writes their sum."""
+    text = [s for s in inputs if not (task.blank_every and s == task.blank)]
+    fields, field = [], []
+    for symbol in [*text, task.plus]:
+        if symbol == task.plus:
+            fields.append(field)
+            field = []
+        else:
+            field.append(symbol)
+    assert len(fields) == task.operands
+    numbers, lowest = [], None
+    for field in fields:
+        assert len(field) == length * (2 if task.num_hints else 1)
+        field = field if task.order == "reversed" else field[::-1]  # least first
+        if task.num_hints:  # a digit's hint stands before it, read from the left
+            hints = field[0::2] if task.order == "reversed" else field[1::2]
+            field = field[1::2] if task.order == "reversed" else field[0::2]
+            assert np.all(np.diff(hints) == 1)
+            assert lowest in (None, hints[0])
+            lowest = hints[0]
+        if task.widths == "blanks":
+            width = next((i for i, s in enumerate(field) if s >= task.base), length)
+            assert all(s == task.blank for s in field[width:])
+            field = field[:width]
+        assert all(digit < task.base for digit in field)
+        if task.widths != "zeros":
+            assert len(field) == 1 or field[-1] > 0
+        numbers.append(sum(d * task.base**i for i, d in enumerate(field)))
+    if task.widths == "zeros" and length > 1:
+        assert max(numbers) >= task.base ** (length - 1)
+    total, digits = sum(numbers), []
+    while total:
+        total, digit = divmod(total, task.base)
+        digits.append(digit)
+    room = length + 1
+    while task.base ** (room - length) < task.operands:
+        room += 1
+    count = max(len(digits), 1) if task.terminate else room
+    digits += [0] * (count - len(digits))
+    order = range(count)[::-1] if task.order == "plain" else range(count)
+    answer = []
+    for place in order:
+        answer += [lowest + place] if task.num_hints else []
+        answer.append(digits[place])
+    if task.terminate:
+        answer.append(task.end_symbol)
+    full = room * (2 if task.num_hints else 1) + task.terminate
+    return answer + [0] * (full - len(answer))
+
+
+CASES = [
+    "copy",
+    "copy content='runs', vocab_size=3, times=2",
+    "copy content='unique', vocab_size=20",
+    "selective_copy spacing=3",
+    "sort",
+    "sort base=5, width=1",
+    "parity_scratchpad",
+    "parity_scratchpad copy_input=True, scored='answer'",
+    "key_lookup",
+    "key_lookup num_keys=2, num_values=3",
+    "associative_recall num_keys=4",
+    "induction_heads vocab_size=4",
+    "addition",
+    "addition base=2, order='plain', widths='zeros', terminate=True",
+    "addition operands=12, order='answer', widths='blanks'",
+    "addition base=3, num_hints=20, operands=3",
+    "addition num_hints=17, order='plain', widths='zeros', terminate=True",
+    "addition order='answer', blank_every=4",
+]
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_rows_agree_with_plain_python_and_do_not_depend_on_padding(text):
+    task, batch = task_of(text), drawn(text)
+    oracle = globals()[text.split(" ")[0]]
+    for index, length in enumerate(LENGTHS.tolist()):
+        inputs, targets, scored = row(task, batch, index, length)
+        assert all(0 <= symbol < task.input_vocab for symbol in inputs)
+        assert all(0 <= symbol < task.output_vocab for symbol in targets)
+        assert targets == oracle(task, inputs, length), (length, inputs)
+        wanted = [True] * len(targets)
+        if task.end_symbol is not None:
+            end = targets.index(task.end_symbol)
+            wanted = [place <= end for place in range(len(targets))]
+        if getattr(task, "scored", "all") == "answer":
+            wanted = [place == len(targets) - 1 for place in range(len(targets))]
+        assert scored == wanted
+    narrow = drawn(text, SMALL, 8)
+    for name in ("tokens", "targets", "target_mask", "score_mask"):
+        wide = getattr(batch, name)[:8]
+        width = getattr(narrow, name).shape[1]
+        np.testing.assert_array_equal(wide[:, :width], getattr(narrow, name))
+        assert not wide[:, width:].any()
+
+
+# Symbols of docstrings that are no digits, in the order of their numbers.
+WRITTEN = {"addition": "0123456789+", "induction_heads": "0123456789ABCDEFG"}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("name", MORE_TASKS)
+def test_documentation_is_complete_and_its_examples_are_right(name):
+    cls = MORE_TASKS[name]
+    task = cls()
+    for section in ("Examples:", "References:", "Departures:", "arXiv"):
+        assert section in cls.__doc__
+    for field in dataclasses.fields(task):
+        assert f"{field.name}: " in cls.__doc__
+    text = inspect.getdoc(cls).split("Examples:\n")[1].split("\n\n")[0]
+    written = WRITTEN.get(name, "0123456789")
+    for line in text.splitlines():
+        left, right = re.fullmatch(r" +(.+?) -> (\d+)(?: +\(.*\))?", line).groups()
+        spaced = " " in left
+        inputs = (
+            [int(symbol) for symbol in left.split()]
+            if spaced
+            else [written.index(symbol) for symbol in left]
+        )
+        answer = [int(symbol) for symbol in right]
+        one = dataclasses.replace(task, widths="zeros") if name == "addition" else task
+        length = len(inputs) // 2 if name == "addition" else len(inputs)
+        assert globals()[name](one, inputs, length) == answer
+        assert task.input_length(length) == len(inputs)
+        assert task.output_length(length) == len(answer)
+
+
+@pytest.mark.fast
+def test_catalogues_keep_the_benchmark_apart():
+    assert list(ALL_TASKS) == [*TASKS, *MORE_TASKS]
+    assert all(task.level is None for task in MORE_TASKS.values())
+    assert all(task.level is not None for task in TASKS.values())
+    assert len({task.title for task in ALL_TASKS.values()}) == len(ALL_TASKS)
+    for task in MORE_TASKS.values():
+        assert task.group != "Chomsky hierarchy"
+        counts = [task().num_tokens(length) for length in range(1, 60)]
+        assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("key_lookup num_values=4", 1 / 4),
+        ("induction_heads vocab_size=4", 1 / 4),
+        ("parity_scratchpad", 1 / 2),
+        ("addition base=2", None),
+    ],
+)
+def test_answers_cannot_be_guessed_without_the_input(text, expected):
+    """How often the most frequent symbol of each place is right."""
+    batch = drawn(text)
+    rows = LENGTHS == 12
+    start = int(task_of(text).input_length(12))
+    count = int(task_of(text).output_length(12))
+    targets = batch.targets[rows][:, start : start + count]
+    share = [np.bincount(column).max() / len(column) for column in targets.T]
+    if expected is not None:
+        assert np.mean(share) == pytest.approx(expected, abs=0.12)
+        return
+    # Both numbers start with a one in base 2, so the sum always has 13 digits.
+    assert share[-1] == 1
+    assert np.mean(share[:-1]) == pytest.approx(0.5, abs=0.12)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("copy content='other'", "content must be one of uniform, runs, unique"),
+        ("copy times=0", "times must be at least 1"),
+        ("selective_copy spacing=0", "spacing must be at least 1"),
+        ("sort base=10, width=10", "base \\*\\* width must be at most"),
+        ("parity_scratchpad scored='last'", "scored must be one of all, answer"),
+        ("key_lookup num_keys=1", "num_keys=1"),
+        ("addition base=1", "base=1"),
+        ("addition operands=1", "operands must be at least 2"),
+        ("addition order='backwards'", "order must be one of reversed, answer"),
+        ("addition blank_every=-1", "blank_every must be at least 0"),
+    ],
+)
+def test_settings_without_meaning_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        task_of(text)
+
+
+@pytest.mark.fast
+def test_lengths_without_examples_are_refused():
+    with pytest.raises(ValueError, match="no 6 different symbols among vocab_size=5"):
+        task_of("copy content='unique', vocab_size=5").check_length(6)
+    with pytest.raises(ValueError, match="need num_hints of at least 7, got 6"):
+        task_of("addition num_hints=6").check_length(6)
+
+
+@pytest.mark.fast
+def test_every_choice_of_places_is_equally_likely():
+    words = jax.random.bits(jax.random.key(1), (6000, 5), jnp.uint32)
+    chosen = jax.vmap(lambda words: chosen_places(words, 4, 2))(words)
+    found, counts = np.unique(np.asarray(chosen), axis=0, return_counts=True)
+    assert len(found) == 6  # 4 choose 2
+    assert not found[:, 4].any()
+    assert np.abs(counts / 1000 - 1).max() < 0.12
