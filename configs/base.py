@@ -40,6 +40,8 @@ def get_config(arg: str = "") -> ConfigDict:
     encoding.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.model = model = ConfigDict()
+    model.kind = "encoder"  # or decoder, encoder_decoder: read answers back; rnn, ...
+    model.kind_options = ""  # settings of a kind: cell_width=8, or cross=Rotary()
     model.num_layers = 5  # layers
     model.embed_dim = 64  # width of the model, channels
     model.num_heads = 8  # attention heads; they divide embed_dim
@@ -49,9 +51,12 @@ def get_config(arg: str = "") -> ConfigDict:
     model.pre_norm = False  # normalize what enters a part, rather than each sum
     model.pattern = "alike"  # kinds of layers: alike, or windows between full ones
     model.pattern_options = ""  # its settings
+    model.loops = 1  # how often all layers are applied, with the same parameters
+    model.input_injection = "none"  # embedded input added again before each loop, layer
     model.causal = False  # True: a token sees itself and those before it only
     model.dropout = 0.1  # probability of dropping an element, training only
     model.dtype = "float32"  # of the computation: float32 or bfloat16
+    model.remat = "none"  # computed again backward: none, full, dots (all but these)
     model.scan_layers = True  # compile one layer and loop: quick to compile
 
     config.optim = optim = ConfigDict()
@@ -66,17 +71,29 @@ def get_config(arg: str = "") -> ConfigDict:
 
     config.train = train = ConfigDict()
     train.steps = 100_000  # optimizer steps in all; a larger number extends a run
-    train.seed = 0  # parameters, data, positions, dropout and lengths follow from it
+    train.seed = 0  # parameters, data, positions, dropout follow from it
+    train.length_seed = placeholder(int)  # the length of each step; seed if not given
     train.batch_size = 128  # sequences a step
     train.max_length = 40  # longest training input, symbols
     train.curriculum = "uniform"  # which lengths a step sees
     train.curriculum_options = ""  # its settings
     train.length_per_row = False  # a length for each row, rather than for the batch
+    train.accumulate = 1  # parts of a batch, one after the other; they divide it
     train.buckets = 4  # compiled shapes for all training lengths
     train.steps_per_dispatch = 20  # steps between two looks from the host
     train.log_every = 100  # steps a point of the training curves
     train.save_every = 500  # steps between two checkpoints
+    train.nonfinite = "stop"  # if a loss or gradient is not finite; or skip, count
     train.keep = 3  # newest checkpoints kept, besides the best
+
+    config.mesh = mesh = ConfigDict()
+    mesh.replica = 1  # devices over which rows are spread, parameters copied
+    mesh.data = 1  # the same; -1 in one of these: all devices that the others leave
+    mesh.fsdp = 1  # devices over which rows, parameters and optimizer are spread
+    mesh.sequence = 1  # devices over which each sequence is spread
+    mesh.tensor = 1  # devices over which heads and the MLP's width are spread
+    mesh.sequence_form = "ring"  # of attention: ring, all_gather or ulysses
+    mesh.rules = ""  # meaning of axes -> mesh axes: "embed=(fsdp, tensor), vocab=()"
 
     config.eval = evaluation = ConfigDict()
     evaluation.lengths = "1:500"  # input lengths, both ends included; "1,10:100:10"

@@ -9,7 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.summaries import Cell, RunSummary
+from experiments.levels import by_level
+from experiments.summaries import (
+    Cell,
+    RunSummary,
+    Setting,
+    by_task,
+    settings_of,
+    spread_of,
+)
 
 
 def _names(item: RunSummary | Cell) -> dict[str, Any]:
@@ -21,6 +29,7 @@ def _names(item: RunSummary | Cell) -> dict[str, Any]:
         "positions": setting.positions,
         "test_encoding": setting.test_encoding,
         "test_positions": setting.test_positions,
+        "config": setting.config,
         "study": setting.study,
         "group": setting.group,
     }
@@ -51,6 +60,7 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
         "in_range": cell.spreads["in_range"].mean,
         "in_range_input_blind": cell.spreads["in_range_input_blind"].mean,
         "exact_match": cell.spreads["exact_match"].mean,
+        "best_exact_match": cell.best_of("exact_match"),
         "longest_90_min": lengths[0],
         "longest_90_max": lengths[-1],
     }
@@ -74,6 +84,63 @@ def run_records(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
         )
         for run in runs
     ]
+
+
+def point_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """List how scores depend on learning rate and seed, one record a rate of a cell."""
+    return [
+        _known(_point_record(cell, *key, runs))
+        for cell in cells
+        for key, runs in cell.points.items()
+    ]
+
+
+def _point_record(
+    cell: Cell, rate: float | None, variant: str, runs: Sequence[RunSummary]
+) -> dict[str, Any]:
+    scores = [run.numbers["score"] for run in runs]
+    spread = spread_of(runs, "score")
+    return _names(cell) | {
+        "learning_rate": rate,
+        "variant": variant,
+        "chosen": runs[0] in cell.chosen,
+        "seeds": len({run.seed for run in runs}),
+        "mean": spread.mean,
+        "std": spread.std,
+        "low": spread.low,
+        "high": spread.high,
+        "lowest": min(scores),
+        "highest": max(scores),
+    }
+
+
+def table_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """List the paper's table: a record a task, columns for each setting."""
+    settings = settings_of(cells)
+    rows = []
+    for level, group in by_level(cells).items():
+        for task, row in by_task(group).items():
+            there = {cell.setting: cell for cell in row}
+            names = {"level": level, "task": task, "task_title": row[0].task_title}
+            blind = {"input_blind": row[0].spreads["input_blind"].mean}
+            rows.append(_known(names | blind | _columns(settings, there)))
+    return rows
+
+
+def _columns(
+    settings: Sequence[Setting], cells: Mapping[Setting, Cell]
+) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for setting in settings:
+        cell = cells.get(setting)
+        spread = cell.spreads["score"] if cell else None
+        record |= {
+            f"{setting.label}: best": cell.best if cell else None,
+            f"{setting.label}: mean": spread.mean if spread else None,
+            f"{setting.label}: low": spread.low if spread else None,
+            f"{setting.label}: high": spread.high if spread else None,
+        }
+    return record
 
 
 def curve_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:

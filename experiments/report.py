@@ -2,56 +2,41 @@
 
 Prints the scores as a Markdown table, and writes into `--out`
 
-    report.md           tables, warnings, what the figures mean, and the pictures
-    scores.csv          one row a task and setting; runs.csv: one row a run
+    report.html         everything on one page that opens offline
+    report.md           the same in Markdown, beside the pictures
+    table.csv           the paper's table: one row a task; scores.csv: one row a task
+                        and setting; sensitivity.csv: a row for each learning rate too;
+                        runs.csv: one row a run
     curves.csv          accuracy by length of each setting
+    gains.csv           best randomized beside best plain setting of each task
+    published.csv       scores beside those that papers print
     scores.tex          the tables tasks x settings, for a paper
     report.json         all of these figures in one file
-    accuracy_by_length, score_heatmap, training_loss, training_accuracy
+    accuracy_by_length, score_heatmap, learning_rate_sensitivity, seed_sensitivity,
+    training_loss, training_accuracy
                         .png and .pdf, or as `--formats` says
 """
 
 import argparse
-import contextlib
 import json
 import pathlib
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-import pyarrow as pa
-
-from experiments import records, results, summaries, tables
-from experiments.disagreements import describe_lengths, disagreements
-from experiments.summaries import Cell
+from experiments import (
+    comparison,
+    gains,
+    records,
+    report_data,
+    report_html,
+    report_latex,
+    report_text,
+    results,
+    tables,
+)
+from experiments.report_data import Report
 
 _FORMATS = ("png", "pdf", "svg")
-
-_MEANING = """\
-- **Score**: token accuracy, averaged over the evaluated lengths from the longest
-  training length + 1 to the longest test length, each length counting the same.
-- **Best**: the highest score over seeds and learning rates, as published tables give
-  it. **Mean**: over the seeds at the learning rate whose mean is highest; in brackets
-  the 95% interval of that mean, by bootstrap over seeds (percentile, 10,000 draws),
-  which is too narrow for a few seeds, and cannot be known from one.
-- **Input-blind**: the same score for the best predictor that does not see the input
-  (the most frequent symbol at each output position). A score near it says nothing.
-- **In range**: token accuracy averaged over the training lengths; **blind there**: the
-  input-blind predictor's.
-- **Exact**: share of sequences with every token right, averaged as the score is.
-- **≥90% to**: the longest evaluated length such that accuracy is at least 90% there
-  and at every evaluated length below; lowest and highest over seeds.
-"""
-_PICTURES = {
-    "accuracy_by_length": "Token accuracy by input length. Lines: mean over seeds; "
-    "bands: 95% interval of the mean, by bootstrap; shaded: training lengths; dotted: "
-    "the best input-blind predictor. Beyond 100 lengths, a point averages neighbours.",
-    "score_heatmap": "Mean score in %. Colour: the share of what lies between the "
-    "input-blind predictor and a perfect score that was gained.",
-    "training_loss": "Training loss, averaged over 1/100 of a run. Lines: mean over "
-    "seeds; bands: from the lowest run to the highest.",
-    "training_accuracy": "Training accuracy, likewise.",
-}
 
 
 def make_report(
@@ -60,7 +45,8 @@ def make_report(
     *,
     where: str = "",
     formats: Sequence[str] = ("png", "pdf"),
-) -> tuple[list[Cell], list[str]]:
+    compact: bool = False,
+) -> Report:
     """Write tables and pictures of all runs at or under `dirs` into the folder `out`.
 
     Args:
@@ -69,121 +55,75 @@ def make_report(
         where: SQL condition on evaluation rows, such as `task = 'bucket_sort'`; all
             rows if empty.
         formats: of the pictures: any of png, pdf and svg; none draws none.
+        compact: first fold the files of finished runs into shards, where allowed.
 
     Returns:
-        The cells, in the order of the tables, and the warnings.
+        What was reported.
 
     Raises:
         FileNotFoundError: if there are no results.
         ValueError: if there are no evaluations, none of them meets `where`, or `where`
             is faulty.
     """
-    stores = results.find_stores(dirs)
-    evaluation = results.read(stores, "evaluation")
-    if not len(evaluation):
-        raise ValueError(
-            f"no evaluation in {', '.join(map(str, stores))}: looked for rows of kind "
-            "'evaluation', which experiments.main writes at the end of a run and "
-            "experiments.evaluate at any time"
-        )
-    if where:
-        evaluation = _select(stores, where)
-    runs = summaries.summarize_runs(evaluation)
-    cells = summaries.group_cells(runs)
-    notes = disagreements(cells, results.read(stores, "run", latest=False))
+    report = report_data.gather(dirs, where=where, compact=compact)
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     written = {
-        "scores": records.cell_records(cells),
-        "runs": records.run_records(runs),
-        "curves": records.curve_records(cells),
+        "table": records.table_records(report.cells),
+        "scores": records.cell_records(report.cells),
+        "sensitivity": records.point_records(report.cells),
+        "runs": records.run_records(report.runs),
+        "curves": records.curve_records(report.cells),
+        "gains": gains.records(report.gains),
+        "published": comparison.records(report.comparisons),
     }
     for name, rows in written.items():
-        (out / f"{name}.csv").write_text(records.csv_text(rows))
-    everything = {"warnings": notes} | written
-    (out / "report.json").write_text(json.dumps(everything, indent=1) + "\n")
-    (out / "scores.tex").write_text(_latex(cells))
-    pictures = []
-    if formats:
-        pictures = _draw(cells, results.read(stores, "training"), out, formats)
-    (out / "report.md").write_text(_markdown(cells, notes, pictures))
-    return cells, notes
-
-
-def _select(stores: Sequence[pathlib.Path], where: str) -> pa.Table:
-    import duckdb  # slow to import, and seldom needed
-
-    try:
-        rows = results.query(stores, f"SELECT * FROM evaluation WHERE {where}")
-    except duckdb.Error as error:
-        raise ValueError(f"where={where!r} is no condition on rows: {error}") from error
-    if not len(rows):
-        raise ValueError(f"no evaluation row meets where={where!r}")
-    return rows
+        if rows:
+            (out / f"{name}.csv").write_text(records.csv_text(rows))
+    lines = {
+        "warnings": report.notes,
+        "damaged": report.damaged,
+        "missing": report_text.missing(report),
+    }
+    (out / "report.json").write_text(json.dumps(lines | written) + "\n")
+    (out / "scores.tex").write_text(report_latex.document(report.cells))
+    shown, embedded = _draw(report, out, formats) if formats else ([], {})
+    (out / "report.md").write_text(report_text.markdown(report, shown))
+    (out / "report.html").write_text(report_html.page(report, embedded))
+    return report
 
 
 def _draw(
-    cells: Sequence[Cell], training: pa.Table, out: pathlib.Path, formats: Sequence[str]
-) -> list[str]:
-    """Draw what there is data for; return the files to show."""
-    from experiments import plots  # matplotlib is slow to import
+    report: Report, out: pathlib.Path, formats: Sequence[str]
+) -> tuple[list[str], dict[str, bytes]]:
+    """Draw what there is data for; return the files to show, and PNG data by name."""
+    from experiments import plot_style, plots, plots_scores  # matplotlib is slow
 
+    cells, training = report.cells, report.training
     figures: dict[str, Callable] = {
         "accuracy_by_length": lambda: plots.accuracy_by_length(cells),
-        "score_heatmap": lambda: plots.score_heatmap(cells),
+        "score_heatmap": lambda: plots_scores.score_heatmap(cells),
+        "seed_sensitivity": lambda: plots_scores.seed_sensitivity(cells),
     }
+    if len({run.learning_rate for run in report.runs}) > 1:
+        figures["learning_rate_sensitivity"] = lambda: (
+            plots_scores.learning_rate_sensitivity(cells)
+        )
     for metric in ("loss", "accuracy"):
         if training[metric].null_count < len(training):
             figures[f"training_{metric}"] = lambda metric=metric: plots.learning_curves(
                 training, cells, metric
             )
-    for name, figure in figures.items():
-        plots.save(figure(), out / name, formats)
+    embedded = {}
+    for name in report_text.PICTURES:
+        if name in figures:
+            figure = figures[name]()
+            embedded[name] = plot_style.png(figure)
+            plot_style.save(figure, out / name, [f for f in formats if f != "png"])
+            if "png" in formats:
+                (out / f"{name}.png").write_bytes(embedded[name])
     shown = next((f for f in formats if f != "pdf"), "pdf")  # no browser shows PDF here
-    return [f"{name}.{shown}" for name in figures]
-
-
-def _seeds(cells: Sequence[Cell]) -> str:
-    ends = dict.fromkeys([min(c.seeds for c in cells), max(c.seeds for c in cells)])
-    return f"{'–'.join(map(str, ends))} seeds" if ends != {1: None} else "1 seed"
-
-
-def _latex(cells: Sequence[Cell]) -> str:
-    score = f"Token accuracy (%) beyond the training lengths, {_seeds(cells)}"
-    captions = {
-        "best": (tables.best_text, f"{score}: best over seeds and learning rates."),
-        "mean": (tables.mean_text, f"{score}: mean over seeds, with 95% interval."),
-    }
-    return "\n\n".join(
-        tables.latex_matrix(cells, show, caption, f"tab:{name}")
-        for name, (show, caption) in captions.items()
-    ).join(["% needs the packages booktabs and graphicx\n", "\n"])
-
-
-def _markdown(cells: Sequence[Cell], notes: Sequence[str], pictures: Sequence) -> str:
-    parts = ["# Length generalization", tables.markdown(tables.score_rows(cells), 3)]
-    if notes:
-        parts += ["## Warnings", "\n".join(f"- {note}" for note in notes)]
-    if len(summaries.by_task(cells)) > 1:
-        parts += [
-            "## Best score over seeds and learning rates",
-            tables.markdown_matrix(cells, tables.best_text),
-            "## Mean score over seeds, with 95% interval",
-            tables.markdown_matrix(cells, tables.mean_text),
-        ]
-    if pictures:
-        parts.append("## Pictures")
-        for file in pictures:
-            name = file.partition(".")[0]
-            parts.append(f"![{name}]({file})\n\n{_PICTURES[name]}")
-    lengths = dict.fromkeys(
-        f"- {cell.task_title}: trained to {run.train_max}, score over lengths "
-        f"{describe_lengths(run.test_lengths)}, step {run.step}"
-        for cell in cells
-        for run in cell.chosen
-    )
-    parts += ["## Lengths", "\n".join(lengths), "## What the figures mean", _MEANING]
-    return "\n\n".join(parts)
+    return [f"{name}.{shown}" for name in embedded], embedded
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -235,37 +175,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--formats: unknown {unknown}; choose from {list(_FORMATS)}")
     out = pathlib.Path(options.out or pathlib.Path(options.dirs[0]) / "report")
     try:
-        with _warnings_as_lines():
-            if options.compact:
-                with contextlib.suppress(PermissionError):  # of others: only read them
-                    results.compact(options.dirs)
-            cells, notes = make_report(
-                options.dirs, out, where=options.where, formats=formats
-            )
+        report = make_report(
+            options.dirs,
+            out,
+            where=options.where,
+            formats=formats,
+            compact=options.compact,
+        )
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(tables.markdown(tables.score_rows(cells), 3))
-    for note in notes:
-        print(f"warning: {note}", file=sys.stderr)
+    print(tables.markdown(tables.score_rows(report.cells), 3))
+    _tell("warning", [*report.damaged, *report.notes], at_most=20)
+    _tell("missing", report_text.missing(report), at_most=5)
     print(f"\nWritten to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")
     return 0
 
 
-@contextlib.contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Show warnings about unreadable results, each once, without a line of source."""
-    seen = set()
-
-    def show(text: object, *_: object, **__: object) -> None:
-        if str(text) not in seen:
-            print(f"warning: {text}", file=sys.stderr)
-        seen.add(str(text))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", results.ResultsWarning)
-        warnings.showwarning = show
-        yield
+def _tell(what: str, lines: Sequence[str], at_most: int) -> None:
+    for line in lines[:at_most]:
+        print(f"{what}: {line}", file=sys.stderr)
+    if len(lines) > at_most:
+        more = len(lines) - at_most
+        print(f"{what}: {more} more, named in report.html", file=sys.stderr)
 
 
 if __name__ == "__main__":

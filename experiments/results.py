@@ -159,21 +159,43 @@ def read(dirs: Folders, kind: str = "evaluation", *, latest: bool = True) -> pa.
         FileNotFoundError: if a folder does not exist or has no results.
         ValueError: for an unknown kind.
     """
-    if kind not in results_schema.KEYS:
-        kinds = tuple(results_schema.KEYS)
-        raise ValueError(f"kind must be one of {kinds}, got {kind!r}")
-    tables = [results_shards.read_store(store, kind) for store in find_stores(dirs)]
+    return read_kinds(dirs, [kind], latest=latest)[kind]
+
+
+def read_kinds(
+    dirs: Folders, kinds: Sequence[str], *, latest: bool = True
+) -> dict[str, pa.Table]:
+    """Read the rows of several kinds, each file once; as `read`.
+
+    Returns:
+        A table a kind.
+
+    Raises:
+        FileNotFoundError: if a folder does not exist or has no results.
+        ValueError: for an unknown kind.
+    """
+    known = tuple(results_schema.KEYS)
+    for kind in kinds:
+        if kind not in known:
+            raise ValueError(f"kind must be one of {known}, got {kind!r}")
+    stores = [results_shards.read_store(store, kinds) for store in find_stores(dirs)]
+    return {
+        kind: _joined([tables[kind] for tables in stores], kind, latest)
+        for kind in kinds
+    }
+
+
+def _joined(tables: Sequence[pa.Table], kind: str, latest: bool) -> pa.Table:
     table = results_schema.concatenate(tables, kind)
     table = results_schema.last_of_each(table, ("source", "line"))
     order = ("source", "line") if kind == "damaged" else ("time", "source", "line")
     table = table.sort_by([(name, "ascending") for name in order])
-    if not latest:
-        return table
-    return (
-        results_schema.last_of_each(table, results_schema.KEYS[kind])
-        if latest
-        else table
-    )
+    return keep_latest(table, kind) if latest else table
+
+
+def keep_latest(table: pa.Table, kind: str) -> pa.Table:
+    """Keep, of rows that agree in `results_schema.KEYS[kind]`, the latest."""
+    return results_schema.last_of_each(table, results_schema.KEYS[kind])
 
 
 def query(dirs: Folders, sql: str) -> pa.Table:
@@ -189,9 +211,13 @@ def query(dirs: Folders, sql: str) -> pa.Table:
 
     stores = find_stores(dirs)
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as database:
-        for kind in results_schema.KINDS:
-            if re.search(rf"\b{kind}\b", sql, re.IGNORECASE):
-                database.register(kind, read(stores, kind))
+        named = [
+            kind
+            for kind in results_schema.KINDS
+            if re.search(rf"\b{kind}\b", sql, re.IGNORECASE)
+        ]
+        for kind, table in read_kinds(stores, named).items():
+            database.register(kind, table)
         return database.sql(sql).to_arrow_table()
 
 

@@ -71,25 +71,34 @@ def sync_folder(folder: pathlib.Path) -> None:
         os.close(file)
 
 
-def read_store(store: pathlib.Path, kind: str) -> pa.Table:
-    """Read the rows of one kind in one results folder, with `source` and `line`.
+def read_store(store: pathlib.Path, kinds: Sequence[str]) -> dict[str, pa.Table]:
+    """Read rows of some kinds in one results folder, with `source` and `line`.
 
     A row that two files hold comes twice. A compaction that ends meanwhile moves rows
     from sources to shards: then reading starts again.
     """
     while True:
         shards = sorted(store.glob("*.parquet"))
-        tables = [_read_shard(shard, kind) for shard in shards]
-        tables = [table for table in tables if table is not None]
+        tables: dict[str, list[pa.Table]] = {kind: [] for kind in kinds}
+        for shard in shards:
+            for kind in kinds:
+                table = _read_shard(shard, kind)
+                tables[kind] += [] if table is None else [table]
         for source in sorted(store.glob("*.jsonl")):
             with contextlib.suppress(FileNotFoundError):
-                rows = [r for r in _read_source(source)[0] if r["kind"] == kind]
-                tables.append(results_schema.to_table(rows))
+                rows = _read_source(source)[0]
+                for kind in kinds:
+                    alike = [row for row in rows if row["kind"] == kind]
+                    tables[kind].append(results_schema.to_table(alike))
         if sorted(store.glob("*.parquet")) == shards:
-            table = results_schema.concatenate(tables, kind)
-            where = pa.array([str(store)] * len(table), pa.string())
-            place = table.schema.get_field_index("store")
-            return table.set_column(place, "store", where)
+            return {kind: _of_kind(tables[kind], kind, store) for kind in kinds}
+
+
+def _of_kind(tables: Sequence[pa.Table], kind: str, store: pathlib.Path) -> pa.Table:
+    table = results_schema.concatenate(tables, kind)
+    where = pa.array([str(store)] * len(table), pa.string())
+    place = table.schema.get_field_index("store")
+    return table.set_column(place, "store", where)
 
 
 def _read_source(source: pathlib.Path) -> tuple[list[dict[str, Any]], int]:
@@ -99,14 +108,18 @@ def _read_source(source: pathlib.Path) -> tuple[list[dict[str, Any]], int]:
     for line, text in enumerate(_lines(data), start=1):
         row = _parse(text)
         if row["kind"] == "damaged":
-            warnings.warn(
-                f"{source}, line {line} is not a row, and is left out: its writing "
-                f"was cut off, or goes on ({len(text)} bytes: {text[:60]!r}...)",
-                ResultsWarning,
-                stacklevel=4,
-            )
+            said = describe_damage(source, line, row["text"])
+            warnings.warn(said, ResultsWarning, stacklevel=4)
         rows.append(row | {"source": source.name, "line": line})
     return rows, len(data)
+
+
+def describe_damage(source: pathlib.Path, line: int, text: str) -> str:
+    """Says where text was found that is no row, for people."""
+    return (
+        f"{source}, line {line} is not a row, and is left out: its writing was cut "
+        f"off, or goes on ({len(text)} characters: {text[:60]!r}...)"
+    )
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -6,6 +6,7 @@ first entry belongs to length train_max + 2: it skips train_max + 1.)
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -121,12 +122,42 @@ def bootstrap_interval(
     runs = len(values)
     if runs < 2:
         raise ValueError(f"values must be of at least two runs, got {runs}")
-    rng = np.random.default_rng(seed)
-    times_drawn = rng.multinomial(runs, np.full(runs, 1 / runs), size=resamples)
-    means = np.tensordot(times_drawn / runs, values, axes=1)
+    means = np.tensordot(_weights(runs, resamples, seed), values, axes=1)
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     return low, high
+
+
+def difference_interval(
+    first: Sequence[float], second: Sequence[float], *, resamples: int = 10_000
+) -> tuple[float, float]:
+    """Estimate the 95% interval of mean(first) - mean(second): percentile bootstrap.
+
+    Both are drawn again independently of each other.
+
+    Raises:
+        ValueError: if one of them has fewer than two values.
+    """
+    if min(len(first), len(second)) < 2:
+        raise ValueError(
+            f"each side must have at least two runs, got {len(first)}, {len(second)}"
+        )
+    means = [
+        _weights(len(values), resamples, seed) @ np.asarray(values, np.float64)
+        for seed, values in enumerate((first, second))
+    ]
+    low, high = np.quantile(means[0] - means[1], [0.025, 0.975])
+    return float(low), float(high)
+
+
+@functools.lru_cache(maxsize=8)  # a study has thousands of cells of equal size
+def _weights(runs: int, resamples: int, seed: int) -> Float[np.ndarray, "draws runs"]:
+    """How much each run counts in each resampled mean."""
+    rng = np.random.default_rng(seed)
+    times_drawn = rng.multinomial(runs, np.full(runs, 1 / runs), size=resamples)
+    weights = times_drawn / runs
+    weights.flags.writeable = False
+    return weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,16 +187,37 @@ def spread(values: Sequence[float]) -> Spread:
     Raises:
         ValueError: if there are none.
     """
-    array = np.asarray(values, np.float64)
-    if array.size == 0:
+    return spreads(np.asarray(values, np.float64)[:, None])[0]
+
+
+def spreads(values: Float[np.ndarray, "runs quantities"]) -> list[Spread]:
+    """Describe several quantities of the same runs.
+
+    Args:
+        values: a row a run, a column a quantity.
+
+    Raises:
+        ValueError: if there are no runs.
+    """
+    runs = len(values)
+    if runs == 0:
         raise ValueError("values must hold at least one run, got none")
-    std = low = high = None
-    if array.size > 1:
-        std = float(array.std(ddof=1))
-        low, high = map(float, bootstrap_interval(array))
-    return Spread(
-        float(array.mean()), std, low, high, float(array.max()), int(array.size)
-    )
+    means, best = values.mean(axis=0).tolist(), values.max(axis=0).tolist()
+    std = low = high = [None] * len(means)
+    if runs > 1:
+        std = values.std(axis=0, ddof=1).tolist()
+        low, high = (ends.tolist() for ends in bootstrap_interval(values))
+    each = zip(means, std, low, high, best, strict=True)
+    return [Spread(*figures, runs) for figures in each]
+
+
+def mean_curve(curves: Sequence[ByLength]) -> dict:
+    """Average curves by length over the runs that have the length."""
+    values: dict[float, list[float]] = {}
+    for curve in curves:
+        for length, value in curve.items():
+            values.setdefault(length, []).append(value)
+    return {length: float(np.mean(values[length])) for length in sorted(values)}
 
 
 def curve_over_runs(curves: Sequence[ByLength], resamples: int = 1000) -> dict:

@@ -1,4 +1,4 @@
-"""From rows of the store to what is compared: a summary a run, and a cell of runs.
+"""What is compared: a summary of each run, and cells of runs.
 
 A *setting* is what a column of a table or a line of a picture stands for. A *cell* is
 the runs of one task in one setting: seeds, and learning rates. Its best score is over
@@ -8,21 +8,19 @@ is highest.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from experiments import results_schema, statistics
+from experiments import statistics
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Setting:
     """What is compared; sorts as tables do: plain positions before others.
 
-    `study` is empty where all runs are of one study. Titles are for show only.
+    `study` is empty where all runs are of one study. `config` holds what else tells
+    settings apart: config fields with their values. Titles are for show only.
     """
 
     study: str
@@ -31,14 +29,18 @@ class Setting:
     encoding: str
     test_positions: str
     test_encoding: str
+    config: str = ""
     positions_title: str = dataclasses.field(default="", compare=False)
     encoding_title: str = dataclasses.field(default="", compare=False)
 
     @property
     def order(self) -> tuple:
-        """The key to sort settings by."""
-        plain = self.positions != "consecutive", self.encoding != "none"
-        return self.study, self.group, plain[0], self.positions, plain[1], self
+        """The key to sort settings by: those of one variant are together."""
+        tested = self.test_positions != self.positions, self.test_positions
+        scheme = self.positions != "consecutive", self.positions, *tested
+        other = self.test_encoding != self.encoding
+        names = self.study, self.group, *scheme, other, self.config
+        return *names, self.encoding != "none", self
 
     @property
     def variant(self) -> str:
@@ -48,7 +50,8 @@ class Setting:
             parts.append(f"tested with {self.test_positions}")
         if self.test_encoding != self.encoding:
             parts.append(f"tested as {self.test_encoding}")
-        return ", ".join([*parts, *filter(None, (self.group, self.study))])
+        more = self.config, self.group, self.study
+        return ", ".join([*parts, *filter(None, more)])
 
     @property
     def label(self) -> str:
@@ -65,6 +68,9 @@ class RunSummary:
         exact_match: share of sequences with every token right, by length.
         input_blind: accuracy of the best input-blind predictor, by length.
         samples: numbers of sequences a length, and of position draws, that occur.
+        time: when the evaluation was written: UTC, ISO 8601.
+        variant: the optimizer's settings in which runs of its cell differ, besides the
+            learning rate, with their values; `comparable.comparable` fills it in.
     """
 
     run_id: str
@@ -81,6 +87,8 @@ class RunSummary:
     exact_match: dict[int, float]
     input_blind: dict[int, float]
     samples: tuple[tuple[int, ...], tuple[int, ...]]
+    time: str = dataclasses.field(default="", compare=False)
+    variant: str = ""
 
     @functools.cached_property
     def test_lengths(self) -> tuple[int, ...]:
@@ -125,18 +133,30 @@ class Cell:
     @functools.cached_property
     def best(self) -> float:
         """Highest score over seeds and learning rates, as published; NaN if none."""
-        return _spread(self.runs, "score").best
+        return self.best_of("score")
+
+    def best_of(self, name: str) -> float:
+        """Highest of a figure of `RunSummary.numbers`, likewise."""
+        values = [run.numbers[name] for run in self.runs]
+        known = [value for value in values if not np.isnan(value)]
+        return max(known, default=float("nan"))
 
     @functools.cached_property
     def chosen(self) -> tuple[RunSummary, ...]:
         """The runs at the learning rate with the highest mean score (the lowest such).
 
-        Runs without a learning rate are together.
+        Runs without a learning rate are together. Where configs differ in more, these
+        are the runs at one learning rate and one choice of the rest.
         """
-        at: dict[float | None, list[RunSummary]] = {}
-        for run in sorted(self.runs, key=lambda run: run.learning_rate or 0.0):
-            at.setdefault(run.learning_rate, []).append(run)
-        return tuple(max(at.values(), key=_mean_score))
+        return tuple(max(self.points.values(), key=_mean_score))
+
+    @functools.cached_property
+    def points(self) -> dict[tuple[float | None, str], list[RunSummary]]:
+        """The runs by learning rate and variant: what a mean over seeds is taken of."""
+        at: dict[tuple[float | None, str], list[RunSummary]] = {}
+        for run in sorted(self.runs, key=lambda r: (r.learning_rate or 0.0, r.variant)):
+            at.setdefault((run.learning_rate, run.variant), []).append(run)
+        return at
 
     @property
     def seeds(self) -> int:
@@ -146,7 +166,11 @@ class Cell:
     @functools.cached_property
     def spreads(self) -> dict[str, statistics.Spread]:
         """The figures of `RunSummary.numbers` over the chosen runs."""
-        return {name: _spread(self.chosen, name) for name in self.chosen[0].numbers}
+        names = list(self.chosen[0].numbers)
+        values = np.array([[run.numbers[n] for n in names] for run in self.chosen])
+        if np.isnan(values).any():
+            return {name: spread_of(self.chosen, name) for name in names}
+        return dict(zip(names, statistics.spreads(values), strict=True))
 
     @functools.cached_property
     def curve(self) -> dict[int, tuple[float, float, float, int]]:
@@ -156,14 +180,13 @@ class Cell:
     @functools.cached_property
     def blind_curve(self) -> dict[int, float]:
         """Input-blind accuracy by length, averaged over the chosen runs."""
-        curves = [run.input_blind for run in self.chosen]
-        return {n: v[0] for n, v in statistics.curve_over_runs(curves).items()}
+        return statistics.mean_curve([run.input_blind for run in self.chosen])
 
 
 _UNKNOWN = statistics.Spread(float("nan"), None, None, None, float("nan"), 0)
 
 
-def _spread(runs: Sequence[RunSummary], name: str) -> statistics.Spread:
+def spread_of(runs: Sequence[RunSummary], name: str) -> statistics.Spread:
     """Spread of a figure over those of `runs` that have it."""
     values = [run.numbers[name] for run in runs]
     known = [value for value in values if not np.isnan(value)]
@@ -171,81 +194,13 @@ def _spread(runs: Sequence[RunSummary], name: str) -> statistics.Spread:
 
 
 def _mean_score(runs: Sequence[RunSummary]) -> float:
-    mean = _spread(runs, "score").mean
-    return -1.0 if np.isnan(mean) else mean
+    scores = [run.numbers["score"] for run in runs]
+    known = [score for score in scores if not np.isnan(score)]
+    return float(np.mean(known)) if known else -1.0
 
 
-def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
-    """Summarize each run in each of its test settings, at its last step.
-
-    Args:
-        evaluation: rows of kind "evaluation", as `results.read` gives them, or as
-            mappings with the same names.
-
-    Returns:
-        A `RunSummary` each, in the order of tables.
-    """
-    if not isinstance(evaluation, pa.Table):
-        rows = [results_schema.new_row("evaluation", row) for row in evaluation]
-        tables = [results_schema.to_table(rows)]
-        evaluation = results_schema.concatenate(tables, "evaluation")
-    keys = ["run_id", "test_encoding", "test_positions"]
-    table = evaluation.sort_by([(k, "ascending") for k in [*keys, "step", "length"]])
-    first = np.ones(len(table), bool)
-    first[1:] = False
-    for column in (table[key].to_numpy() for key in keys):
-        first[1:] |= column[1:] != column[:-1]
-    starts = np.flatnonzero(first).tolist()
-    studies = len(set(table["study"].to_pylist()))
-    ends = [*starts[1:], len(table)]
-    runs = [
-        _summarize(table.slice(start, end - start), studies > 1)
-        for start, end in zip(starts, ends, strict=True)
-    ]
-    return sorted(runs, key=lambda r: (_task_key(r), r.setting.order, r.seed, r.run_id))
-
-
-def _summarize(table: pa.Table, show_study: bool) -> RunSummary:
-    table = table.filter(pc.equal(table["step"], pc.max(table["step"])))
-    first = table.slice(0, 1).to_pylist()[0]
-    column = {
-        name: table[name].to_numpy(zero_copy_only=False)
-        for name in ("length", "correct", "tokens", "exact", "rows", "input_blind")
-    }
-    length, tokens = column["length"], column["tokens"]
-    ratio = statistics.ratio_by_length
-    return RunSummary(
-        run_id=first["run_id"],
-        task=first["task"],
-        task_title=first["task_title"] or first["task"],
-        task_order=2**31 if first["task_order"] is None else first["task_order"],
-        setting=Setting(
-            study=(first["study"] or "") if show_study else "",
-            group=first["group"] or "",
-            positions=first["positions"],
-            encoding=first["encoding"],
-            test_positions=first["test_positions"],
-            test_encoding=first["test_encoding"],
-            positions_title=first["positions_title"] or "",
-            encoding_title=first["encoding_title"] or "",
-        ),
-        seed=first["seed"],
-        learning_rate=first["learning_rate"],
-        step=first["step"],
-        train_max=first["train_max_length"],
-        test_max=pc.max(table["test_max_length"]).as_py() or int(length.max()),
-        accuracy=ratio(length, column["correct"], tokens),
-        exact_match=ratio(length, column["exact"], column["rows"]),
-        input_blind=ratio(length, column["input_blind"] * tokens, tokens),
-        samples=(_values(table["rows"]), _values(table["position_draws"])),
-    )
-
-
-def _values(column: pa.ChunkedArray) -> tuple[int, ...]:
-    return tuple(sorted(pc.unique(column.drop_null()).to_pylist()))
-
-
-def _task_key(summary: RunSummary | Cell) -> tuple:
+def task_key(summary: RunSummary | Cell) -> tuple:
+    """The key to sort by tasks, in the order of the papers' tables."""
     return summary.task_order, summary.task_title, summary.task
 
 
@@ -258,7 +213,7 @@ def group_cells(runs: Sequence[RunSummary]) -> list[Cell]:
         Cell(task, group[0].task_title, group[0].task_order, setting, tuple(group))
         for (task, setting), group in groups.items()
     ]
-    return sorted(cells, key=lambda cell: (_task_key(cell), cell.setting.order))
+    return sorted(cells, key=lambda cell: (task_key(cell), cell.setting.order))
 
 
 def by_task(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

@@ -1,4 +1,4 @@
-"""Scores as tables for people: Markdown, LaTeX, and the terminal.
+"""Scores as tables for people: Markdown, and the terminal.
 
 Shares are in percent, with one decimal. Beside every score stands that of the best
 input-blind predictor over the same lengths: on some tasks it is high, so a bare score
@@ -12,13 +12,21 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from experiments import statistics, summaries
-from experiments.summaries import Cell, RunSummary
+from experiments import levels, statistics, summaries, summarize
+from experiments.summaries import Cell, RunSummary, Setting
 
 
 def percent(share: float | None) -> str:
     """Show a share in percent: `97.1`; a dash if it is not known."""
     return "–" if share is None or math.isnan(share) else f"{100 * share:.1f}"
+
+
+def signed(share: float | None) -> str:
+    """Show a difference of shares in percentage points, with its sign: `+3.1`."""
+    if share is None or math.isnan(share):
+        return "–"
+    text = f"{100 * share:+.1f}".replace("-", "−")
+    return "0.0" if text[1:] == "0.0" else text
 
 
 def mean_and_interval(spread: statistics.Spread) -> str:
@@ -64,33 +72,54 @@ class Text(NamedTuple):
     strong: bool = False
 
 
-def matrix(cells: Sequence[Cell], show: Callable[[Cell], str]) -> list[list[Text]]:
+def matrix(
+    cells: Sequence[Cell],
+    show: Callable[[Cell], str],
+    settings: Sequence[Setting] | None = None,
+) -> list[list[Text]]:
     """Lay out tasks x settings, as papers do, with the input-blind score beside.
 
     Args:
         cells: of any tasks and settings; an absent one is a dash.
         show: text of a cell, which begins with a number; the highest of a task is
             strong.
+        settings: the columns; those of `cells` if None.
 
     Returns:
         A row a task: its title, the input-blind score, and the settings in order.
     """
-    settings = summaries.settings_of(cells)
+    settings = summaries.settings_of(cells) if settings is None else settings
     rows = []
     for group in summaries.by_task(cells).values():
-        blind = sorted(cell.spreads["input_blind"].mean for cell in group)
-        blind_ends = dict.fromkeys([percent(blind[0]), percent(blind[-1])])
         texts = {cell.setting: show(cell) for cell in group}
         top = max(map(_leading_number, texts.values()))
         shown = [texts.get(setting, "–") for setting in settings]
         rows.append(
             [
                 Text(group[0].task_title),
-                Text("–".join(blind_ends)),
+                Text(input_blind(group)),
                 *(Text(text, _leading_number(text) == top > 0) for text in shown),
             ]
         )
     return rows
+
+
+def input_blind(cells: Sequence[Cell]) -> str:
+    """Show the input-blind score of a task; from lowest to highest if cells differ."""
+    blind = sorted(cell.spreads["input_blind"].mean for cell in cells)
+    return "–".join(dict.fromkeys([percent(blind[0]), percent(blind[-1])]))
+
+
+def exact_text(cell: Cell) -> str:
+    """Show the best share of sequences that are right throughout, and the mean."""
+    mean = mean_and_interval(cell.spreads["exact_match"])
+    return f"{percent(cell.best_of('exact_match'))} / {mean}"
+
+
+def variant_groups(settings: Sequence[Setting]) -> list[tuple[str, int]]:
+    """List the schemes under which settings stand side by side, and how many do."""
+    groups = itertools.groupby(settings, lambda setting: setting.variant)
+    return [(name, len(list(same))) for name, same in groups]
 
 
 def _leading_number(text: str) -> float:
@@ -108,15 +137,34 @@ def mean_text(cell: Cell) -> str:
     return mean_and_interval(cell.spreads["score"])
 
 
-def markdown_matrix(cells: Sequence[Cell], show: Callable[[Cell], str]) -> str:
-    """Format `matrix` in Markdown, the highest of each task in bold."""
+def best_and_mean_text(cell: Cell) -> str:
+    """Show the best score and, behind it, the mean with its interval."""
+    return f"{best_text(cell)} / {mean_text(cell)}"
+
+
+def markdown_matrix(
+    cells: Sequence[Cell], show: Callable[[Cell], str], *, blind: bool = True
+) -> str:
+    """Format `matrix` in Markdown, the highest of each task in bold.
+
+    Tasks stand under their Chomsky level, where there are several.
+
+    Args:
+        cells: as in `matrix`.
+        show: as in `matrix`.
+        blind: show the input-blind score, which is one of token accuracy.
+    """
     settings = summaries.settings_of(cells)
-    head = ["Task", "Input-blind", *(setting.label for setting in settings)]
-    body = [
-        [f"**{text}**" if strong else text for text, strong in row]
-        for row in matrix(cells, show)
-    ]
-    return markdown([head, *body])
+    rows = [["Task", "Input-blind", *(setting.label for setting in settings)]]
+    groups = levels.by_level(cells)
+    for level, group in groups.items():
+        if len(groups) > 1:
+            rows.append([f"*{level}*", *[""] * (1 + len(settings))])
+        rows += [
+            [f"**{text}**" if strong else text for text, strong in row]
+            for row in matrix(group, show, settings)
+        ]
+    return markdown(rows if blind else [[row[0], *row[2:]] for row in rows])
 
 
 def markdown(rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
@@ -141,86 +189,6 @@ def markdown(rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "≥": r"$\geq$",
-} | {character: f"\\{character}" for character in "&%$#_{}"}
-
-
-def latex_text(text: str) -> str:
-    """Write `text` so that LaTeX shows it as it is."""
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def latex_matrix(
-    cells: Sequence[Cell], show: Callable[[Cell], str], caption: str, label: str
-) -> str:
-    """Format `matrix` as a LaTeX table (packages booktabs and graphicx).
-
-    Settings stand under their position schemes; an interval stands below its mean.
-
-    Args:
-        cells: as in `matrix`.
-        show: as in `matrix`.
-        caption: plain text.
-        label: of the table, to refer to it.
-    """
-    settings = summaries.settings_of(cells)
-    variants = [
-        (name, len(list(same)))
-        for name, same in itertools.groupby(settings, lambda setting: setting.variant)
-    ]
-    over, rules, column = ["", ""], [], 3
-    for name, count in variants:
-        over.append(rf"\multicolumn{{{count}}}{{c}}{{{latex_text(name)}}}")
-        rules.append(rf"\cmidrule(lr){{{column}-{column + count - 1}}}")
-        column += count
-    names = [setting.encoding_title or setting.encoding for setting in settings]
-    lines = [
-        r"\toprule",
-        _latex_row(over),
-        "".join(rules),
-        _latex_row(["Task", "Input-blind", *map(latex_text, names)]),
-        r"\midrule",
-        *(_latex_row(map(_latex_cell, row)) for row in matrix(cells, show)),
-        r"\bottomrule",
-    ]
-    fit = (r"\resizebox{\textwidth}{!}{%", "}") if len(settings) > 6 else ("", "")
-    return "\n".join(
-        filter(
-            None,
-            [
-                r"\begin{table}",
-                r"  \centering\small",
-                rf"  \caption{{{latex_text(caption)}}}",
-                rf"  \label{{{label}}}",
-                f"  {fit[0]}".rstrip(),
-                rf"  \begin{{tabular}}{{l{'r' * (1 + len(settings))}}}",
-                *(f"    {line}" for line in lines),
-                rf"  \end{{tabular}}{fit[1]}",
-                r"\end{table}",
-            ],
-        )
-    )
-
-
-def _latex_row(texts: Iterable[str]) -> str:
-    return " & ".join(texts) + r" \\"
-
-
-def _latex_cell(cell: Text) -> str:
-    number, bracket, interval = cell.text.partition(" [")
-    number = latex_text(number)
-    if cell.strong:
-        number = rf"\textbf{{{number}}}"
-    if not bracket:
-        return number
-    return rf"\shortstack[r]{{{number}\\ {{\tiny [{interval}}}}}"
-
-
 def print_summary(
     rows: pa.Table | Iterable[Mapping[str, Any]],
     lengths: Sequence[int] | None = None,
@@ -237,7 +205,7 @@ def print_summary(
     import rich.console
 
     console = console or rich.console.Console()
-    cells = summaries.group_cells(summaries.summarize_runs(rows))
+    cells = summaries.group_cells(summarize.summarize_runs(rows))
     for group in summaries.by_task(cells).values():
         shown = lengths or few_lengths(group[0].chosen[0])
         console.print(_terminal_table(group, shown))

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from experiments import plots, summaries
+from experiments import plot_style, plots, summaries
 
 TRAIN_MAX, TEST_MAX = 40, 500
 LENGTHS = (1, 20, 40, 41, 250, 500)
@@ -89,7 +89,7 @@ def test_no_two_lines_look_alike_even_without_colour(encodings):
         for positions in ("consecutive", "randomized", "shifted")
         for i in range(encodings)
     ]
-    styles = plots.line_styles(settings)
+    styles = plot_style.line_styles(settings)
     looks = {(s["color"], s["marker"], str(s["linestyle"])) for s in styles.values()}
     assert len(looks) == len(settings)
     if encodings <= 11:
@@ -112,7 +112,7 @@ def test_colours_differ_in_lightness_or_hue_for_red_green_blind_readers():
             [-0.011820, 0.042940, 0.968881],
         ]
     )
-    styles = plots.line_styles(
+    styles = plot_style.line_styles(
         [summaries.Setting("", "", "p", f"e{i}", "p", f"e{i}") for i in range(7)]
     )
     rgb = np.array([matplotlib.colors.to_rgb(s["color"]) for s in styles.values()])
@@ -145,21 +145,6 @@ def test_points_average_neighbours_but_never_across_the_training_length():
     assert plots._thinned(few, 40) == few
     means = plots._thinned({1: 0.0, 2: 1.0, 199: 0.5, 200: 1.0}, 40)
     assert means == {1.5: 0.5, 199.5: 0.75}
-
-
-def test_the_heatmap_shows_scores_and_colours_the_gain_over_the_baseline(cells):
-    axes = plots.score_heatmap(cells).axes[0]
-    shown = [text.get_text() for text in axes.texts]
-    assert shown == ["50.0", "20.0", "55.0", "95.0", "50.0", "–", "75.0", "–"]
-    colours = axes.images[0].get_array().filled(np.nan)
-    nan = np.nan
-    expected = [[nan, -0.6, 0.1, 0.9], [nan, nan, 0.5, nan]]
-    np.testing.assert_allclose(colours, expected, atol=1e-12)
-    assert [label.get_text() for label in axes.get_xticklabels()] == [
-        *("input-blind", "none, consecutive"),
-        *("rope, consecutive", "rope, randomized"),
-    ]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["Copy", "Sort"]
 
 
 def test_learning_curves_average_runs_over_parts_of_the_training(cells):
@@ -197,7 +182,7 @@ def test_learning_curves_of_runs_without_a_step_in_common_are_left_out(cells):
 def test_files_are_written_in_each_format_and_do_not_change(cells, tmp_path):
     signatures = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
     written = [
-        plots.save(plots.score_heatmap(cells), tmp_path / name, list(signatures))
+        plot_style.save(plots.accuracy_by_length(cells), tmp_path / name, signatures)
         for name in ("one", "two")
     ]
     for first, second in zip(*written, strict=True):

@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from experiments import report, results
 TRAIN_MAX, TEST_MAX = 3, 8
 
 
-def _write_run(workdir, task, positions, seed, rate):
+def _write_run(workdir, task, positions, seed, rate, *, step=3, run_id=None):
     """A run whose token accuracy beyond the training lengths is `rate` of 200."""
     common = {
         "task": task,
@@ -25,14 +26,14 @@ def _write_run(workdir, task, positions, seed, rate):
         "seed": seed,
         "train_max_length": TRAIN_MAX,
     }
-    run_id = f"{task}-{positions}-{seed}"
+    run_id = run_id or f"{task}-{positions}-{seed}"
     with results.ResultsWriter(workdir, run_id, common) as writer:
         writer.write("run", config={"seed": seed, "model": {"layers": 2}})
-        for step in (1, 2, 3):
-            writer.write("training", step=step, loss=1 / step, accuracy=0.5)
+        for done in (1, 2, 3):
+            writer.write("training", step=done, loss=1 / done, accuracy=0.5)
         writer.evaluation(
             {
-                "step": 3,
+                "step": step,
                 "length": n,
                 "correct": 200 if n <= TRAIN_MAX else rate,
                 "tokens": 200,
@@ -75,27 +76,28 @@ def _csv(path):
 def test_the_command_prints_the_table_and_writes_everything(study, capsys):
     assert report.main([str(study), "--formats", "pdf,png"]) == 0
     printed = capsys.readouterr()
-    assert printed.err == ""
+    assert printed.err == "missing: RoPE, consecutive: no run on Bucket Sort\n"
     rows = _table(printed.out)
     shown = [(r["Task"], r["Positions"], r["Best"], r["Mean [95%]"]) for r in rows]
     assert shown == [
-        ("Bucket Sort", "randomized", "85.0", "82.5 [80.0, 85.0]"),
         ("Even Pairs", "consecutive", "55.0", "52.5 [50.0, 55.0]"),
         ("Even Pairs", "randomized", "95.0", "92.5 [90.0, 95.0]"),
+        ("Bucket Sort", "randomized", "85.0", "82.5 [80.0, 85.0]"),
     ]
-    assert [row["Input-blind"] for row in rows] == ["75.0", "50.0", "50.0"]
+    assert [row["Input-blind"] for row in rows] == ["50.0", "50.0", "75.0"]
     assert [row["Seeds"] for row in rows] == ["2"] * 3
     out = study / "report"
     pictures = {
         f"{name}.{suffix}"
         for name in (
-            *("accuracy_by_length", "score_heatmap"),
+            *("accuracy_by_length", "score_heatmap", "seed_sensitivity"),
             *("training_loss", "training_accuracy"),
         )
         for suffix in ("png", "pdf")
     }
-    tables = {"report.md", "report.json", "scores.tex"}
-    tables |= {"scores.csv", "runs.csv", "curves.csv"}
+    tables = {"report.html", "report.md", "report.json", "scores.tex"}
+    tables |= {"table.csv", "scores.csv", "runs.csv", "curves.csv"}
+    tables |= {"sensitivity.csv", "gains.csv", "published.csv"}
     assert {path.name for path in out.iterdir()} == pictures | tables
     assert str(out) in printed.out
     text = (out / "report.md").read_text()
@@ -105,7 +107,7 @@ def test_the_command_prints_the_table_and_writes_everything(study, capsys):
     figures = json.loads((out / "report.json").read_text())
     assert figures["warnings"] == []
     assert [round(cell["mean"], 9) for cell in figures["scores"]] == [
-        *(0.825, 0.525, 0.925),
+        *(0.525, 0.925, 0.825),
     ]
     runs = _csv(out / "runs.csv")
     assert len(runs) == 6
@@ -129,19 +131,39 @@ def test_a_part_can_be_chosen_and_the_files_left_alone(study, capsys, tmp_path):
     assert len(list(study.rglob("*.jsonl"))) == 2
 
 
-def test_runs_that_differ_are_named(study, capsys):
+def test_runs_of_another_model_are_a_setting_of_their_own(study, capsys):
     workdir = study / "more"
     _write_run(workdir, "even_pairs", "randomized", 2, 100)
     with results.ResultsWriter(workdir, "even_pairs-randomized-2") as writer:
         writer.write("run", seed=2, config={"seed": 2, "model": {"layers": 5}})
     assert report.main([str(study), "--formats", "none"]) == 0
+    rows = _table(capsys.readouterr().out)
+    shown = {(r["Task"], r["Positions"]): r["Mean [95%]"] for r in rows}
+    assert shown == {
+        ("Even Pairs", "consecutive"): "52.5 [50.0, 55.0]",
+        ("Even Pairs", "randomized, model.layers=2"): "92.5 [90.0, 95.0]",
+        ("Even Pairs", "randomized, model.layers=5"): "50.0",
+        ("Bucket Sort", "randomized, model.layers=2"): "82.5 [80.0, 85.0]",
+    }
+
+
+def test_runs_that_differ_in_the_optimizer_are_named(study, capsys):
+    for seed in (0, 1):
+        name, path = f"even_pairs-randomized-{seed}", study / "again"
+        with results.ResultsWriter(path, name) as writer:
+            more = {"optim": {"b2": 0.9 + seed / 100}}
+            config = {"seed": seed, "model": {"layers": 2}} | more
+            writer.write("run", seed=seed, config=config)
+    assert report.main([str(study), "--formats", "none"]) == 0
     line = (
-        "warning: Even Pairs, RoPE, randomized: runs differ in config model.layers: 2 "
-        "(even_pairs-randomized-0, even_pairs-randomized-1); 5 "
-        "(even_pairs-randomized-2)\n"
+        "Even Pairs, RoPE, randomized: runs differ in config optim.b2: 0.9 "
+        "(even_pairs-randomized-0); 0.91 (even_pairs-randomized-1)"
     )
-    assert capsys.readouterr().err == line
-    assert line.removeprefix("warning: ") in (study / "report/report.md").read_text()
+    printed = capsys.readouterr()
+    assert f"warning: {line}\n" in printed.err
+    (row,) = [r for r in _table(printed.out) if r["Best"] == "95.0"]
+    assert row["Mean [95%]"] == "95.0"  # of one config
+    assert f"- {line}\n" in (study / "report/report.md").read_text()
 
 
 def test_what_cannot_be_read_is_named_once_and_the_rest_reported(study, capsys):
@@ -152,10 +174,77 @@ def test_what_cannot_be_read_is_named_once_and_the_rest_reported(study, capsys):
         file.write(b'{"kind": "evalua')
     assert report.main([str(study), "--formats", "none", "--no-compact"]) == 0
     printed = capsys.readouterr()
-    assert [row["Seeds"] for row in _table(printed.out)] == ["2", "2", "1"]
+    assert [row["Seeds"] for row in _table(printed.out)] == ["2", "1", "2"]
     assert printed.err.count("warning: ") == 2
     assert f"{shard.name} cannot be read" in printed.err
     assert f"{source.name}, line 13 is not a row" in printed.err
+    assert "missing: Even Pairs, RoPE, randomized: 1 of 2 runs; lacks seed" in (
+        printed.err
+    )
+    # a shard remembers the damage of the file that it replaces
+    for _ in range(2):
+        assert report.main([str(study), "--formats", "none"]) == 0
+        again = capsys.readouterr().err
+        assert sorted(again.splitlines()) == sorted(printed.err.splitlines())
+    assert not source.exists()
+    text = (study / "report/report.html").read_text()
+    assert f"{shard.name} cannot be read" in text
+    assert f"{source.name}, line 13 is not a row" in text
+
+
+def test_a_run_of_other_steps_is_left_out_and_a_repeated_one_counts_once(study, capsys):
+    _write_run(study / "short", "even_pairs", "randomized", 2, 20, step=2)
+    _write_run(study / "twice", "even_pairs", "randomized", 1, 190, run_id="again")
+    assert report.main([str(study), "--formats", "none"]) == 0
+    printed = capsys.readouterr()
+    (row,) = [row for row in _table(printed.out) if row["Best"] == "95.0"]
+    assert (row["Mean [95%]"], row["Seeds"]) == ("92.5 [90.0, 95.0]", "2")
+    where = "warning: Even Pairs, RoPE, randomized: "
+    assert printed.err.splitlines()[:2] == [
+        f"{where}left out, not to be averaged with the other 3: steps trained 2, not 3 "
+        "(even_pairs-randomized-2)",
+        f"{where}seed 1 has 2 runs of the same config: the latest, again, counts; left "
+        "out: even_pairs-randomized-1",
+    ]
+    names = {run["run_id"] for run in _csv(study / "report/runs.csv")}
+    assert names & {"again", "even_pairs-randomized-1"} == {"again"}
+    assert "even_pairs-randomized-2" not in names
+
+
+def test_a_copied_study_and_a_run_made_twice_count_once(study, capsys):
+    shutil.copytree(study, study.parent / "copy")
+    again = study.parent / "copy" / "again"
+    _write_run(again, "bucket_sort", "randomized", 1, 180)
+    both = [str(study), str(study.parent / "copy")]
+    assert report.main([*both, "--formats", "none", "--out", str(study / "o")]) == 0
+    printed = capsys.readouterr()
+    shown = [(r["Mean [95%]"], r["Seeds"]) for r in _table(printed.out)]
+    assert shown == [
+        ("52.5 [50.0, 55.0]", "2"),
+        ("92.5 [90.0, 95.0]", "2"),
+        ("85.0 [80.0, 90.0]", "2"),  # the latest is 90
+    ]
+    (line,) = [line for line in printed.err.splitlines() if "evaluations in" in line]
+    assert str(again / "results") in line
+    assert line.endswith("latest row of each length (bucket_sort-randomized-1)")
+
+
+def test_the_wide_table_and_the_published_one_are_files_too(study):
+    report.make_report(study, study / "out", formats=[])
+    even, bucket = _csv(study / "out/table.csv")
+    assert (even["level"], bucket["level"]) == ("regular", "context-sensitive")
+    assert float(even["RoPE, randomized: best"]) == pytest.approx(0.95)
+    assert float(even["RoPE, consecutive: mean"]) == pytest.approx(0.525)
+    assert float(even["RoPE, consecutive: low"]) == pytest.approx(0.5)
+    assert bucket["RoPE, consecutive: best"] == ""
+    published = _csv(study / "out/published.csv")
+    assert {row["standing"] for row in published} == {"unverified"}
+    assert {row["difference"] for row in published} == {""}  # trained to 3, not to 40
+    text = (study / "out/report.md").read_text()
+    assert "unverified: recalled, not checked against the paper" in text
+    points = _csv(study / "out/sensitivity.csv")
+    assert [(p["seeds"], p["chosen"]) for p in points] == [("2", "True")] * 3
+    assert float(points[0]["lowest"]) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Scores against their definitions, spreads against enumeration and closed forms."""
 
+import dataclasses
 import itertools
 import statistics as standard
 
@@ -114,3 +115,30 @@ def test_a_length_of_a_curve_counts_over_the_runs_that_have_it():
     assert curve[1] == (0.5, 0.5, 0.5, 1)
     assert curve[2] == (0.25, 0.25, 0.25, 1)
     assert curve[3] == (0.75, 0.5, 1.0, 2)
+
+
+def test_several_quantities_are_described_as_each_alone():
+    values = np.random.default_rng(3).random((5, 3))
+    for i, spread in enumerate(statistics.spreads(values)):
+        alone = statistics.spread(values[:, i])
+        np.testing.assert_allclose(
+            dataclasses.astuple(spread), dataclasses.astuple(alone), rtol=1e-12
+        )
+
+
+def test_a_mean_curve_is_that_of_the_curves_with_intervals():
+    curves = [{1: 0.5, 3: 1.0}, {3: 0.5, 2: 0.25}]
+    expected = {n: ends[0] for n, ends in statistics.curve_over_runs(curves).items()}
+    assert statistics.mean_curve(curves) == expected == {1: 0.5, 2: 0.25, 3: 0.75}
+
+
+def test_the_interval_is_that_of_a_loop_that_draws_runs():
+    """Percentile bootstrap written out, with draws of its own: 1% of the range."""
+    values = [0.51, 0.93, 0.97, 0.6, 0.99]
+    random = np.random.default_rng(99)
+    means = sorted(
+        sum(values[i] for i in random.integers(0, 5, size=5)) / 5 for _ in range(20_000)
+    )
+    ends = means[int(0.025 * len(means))], means[int(0.975 * len(means))]
+    found = statistics.bootstrap_interval(values)
+    np.testing.assert_allclose(found, ends, atol=0.01 * (max(values) - min(values)))

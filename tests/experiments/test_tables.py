@@ -2,59 +2,39 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import rich.console
 
-from experiments import disagreements, records, results, summaries, tables
+from experiments import (
+    disagreements,
+    records,
+    results,
+    run_configs,
+    summaries,
+    summarize,
+    tables,
+)
+from tests.experiments.evaluation_rows import TEST_MAX, cells_of, scored
 
 pytestmark = pytest.mark.fast
 
-TRAIN_MAX, TEST_MAX = 2, 6
-
-
-def _rows(run_id, right, **changes):
-    """Evaluation rows with 100 tokens a length, `right` of them right beyond 2."""
-    lengths = changes.pop("lengths", range(1, TEST_MAX + 1))
-    row = {
-        "run_id": run_id,
-        "task": "reverse_string",
-        "task_title": "Reverse String",
-        "encoding": "rope",
-        "encoding_title": "RoPE",
-        "positions": "consecutive",
-        "seed": 0,
-        "learning_rate": 1e-3,
-        "step": 100,
-        "tokens": 100,
-        "exact": 1,
-        "rows": 4,
-        "input_blind": 0.5,
-        "train_max_length": TRAIN_MAX,
-        "test_max_length": TEST_MAX,
-    } | changes
-    return [
-        row | {"length": n, "correct": 100 if n <= TRAIN_MAX else right}
-        for n in lengths
-    ]
-
-
-def _cells(*groups):
-    runs = summaries.summarize_runs([row for rows in groups for row in rows])
-    return summaries.group_cells(runs)
-
 
 def test_a_run_is_scored_at_its_last_step():
-    (cell,) = _cells(_rows("a", 30, step=50), _rows("a", 70), _rows("a", 90, step=9))
+    (cell,) = cells_of(
+        scored("a", 30, step=50), scored("a", 70), scored("a", 90, step=9)
+    )
     assert cell.best == pytest.approx(0.7)
     assert cell.runs[0].step == 100
 
 
 def test_the_figures_of_a_run():
-    (cell,) = _cells(_rows("a", 70))
+    (cell,) = cells_of(scored("a", 70))
     assert cell.runs[0].numbers == pytest.approx(
         {
             "score": 0.7,
@@ -68,11 +48,11 @@ def test_the_figures_of_a_run():
 
 
 def test_test_settings_groups_and_studies_are_cells_of_their_own():
-    cells = _cells(
-        _rows("a", 70),
-        _rows("a", 60, test_positions="evenly_spaced"),
-        _rows("a", 50, test_encoding="rope scale=4"),
-        _rows("b", 40, group="L=1024"),
+    cells = cells_of(
+        scored("a", 70),
+        scored("a", 60, test_positions="evenly_spaced"),
+        scored("a", 50, test_encoding="rope scale=4"),
+        scored("b", 40, group="L=1024"),
     )
     labels = {cell.setting.label: cell.best for cell in cells}
     assert labels == {
@@ -81,9 +61,9 @@ def test_test_settings_groups_and_studies_are_cells_of_their_own():
         "RoPE, consecutive, tested as rope scale=4": pytest.approx(0.5),
         "RoPE, consecutive, L=1024": pytest.approx(0.4),
     }
-    one_study = _cells(_rows("a", 70, study="s"), _rows("b", 60, study="s", seed=1))
+    one_study = cells_of(scored("a", 70, study="s"), scored("b", 60, study="s", seed=1))
     assert [cell.setting.study for cell in one_study] == [""]
-    two = _cells(_rows("a", 70, study="s"), _rows("b", 60, study="t"))
+    two = cells_of(scored("a", 70, study="s"), scored("b", 60, study="t"))
     assert [cell.setting.label for cell in two] == [
         "RoPE, consecutive, s",
         "RoPE, consecutive, t",
@@ -91,11 +71,11 @@ def test_test_settings_groups_and_studies_are_cells_of_their_own():
 
 
 def test_the_mean_is_at_the_rate_with_the_best_mean_and_the_best_over_all():
-    (cell,) = _cells(
-        _rows("a", 95, learning_rate=1e-4, seed=0),
-        _rows("b", 25, learning_rate=1e-4, seed=1),
-        _rows("c", 80, learning_rate=3e-4, seed=0),
-        _rows("d", 84, learning_rate=3e-4, seed=1),
+    (cell,) = cells_of(
+        scored("a", 95, learning_rate=1e-4, seed=0),
+        scored("b", 25, learning_rate=1e-4, seed=1),
+        scored("c", 80, learning_rate=3e-4, seed=0),
+        scored("d", 84, learning_rate=3e-4, seed=1),
     )
     assert cell.best == pytest.approx(0.95)
     assert cell.spreads["score"].mean == pytest.approx(0.82)
@@ -104,21 +84,21 @@ def test_the_mean_is_at_the_rate_with_the_best_mean_and_the_best_over_all():
 
 
 def test_a_run_without_test_lengths_has_no_score_and_spoils_none():
-    (cell,) = _cells(_rows("a", 60), _rows("b", 0, lengths=(1, 2), seed=1))
+    (cell,) = cells_of(scored("a", 60), scored("b", 0, lengths=(1, 2), seed=1))
     assert cell.best == pytest.approx(0.6)
     assert cell.spreads["score"].count == 1
-    (alone,) = _cells(_rows("b", 0, lengths=(1, 2)))
+    (alone,) = cells_of(scored("b", 0, lengths=(1, 2)))
     assert tables.best_text(alone) == "–"
     assert records.cell_records([alone])[0]["mean"] is None
 
 
 def test_settings_and_tasks_keep_the_order_of_tables():
-    cells = _cells(
-        _rows("a", 50, positions="randomized"),
-        _rows("b", 50, encoding="alibi", encoding_title="ALiBi"),
-        _rows("c", 50, encoding="none", encoding_title="None"),
-        _rows("d", 50),
-        _rows("e", 50, task="zoo", task_title="Zoo", task_order=0),
+    cells = cells_of(
+        scored("a", 50, positions="randomized"),
+        scored("b", 50, encoding="alibi", encoding_title="ALiBi"),
+        scored("c", 50, encoding="none", encoding_title="None"),
+        scored("d", 50),
+        scored("e", 50, task="zoo", task_title="Zoo", task_order=0),
     )
     labels = [setting.label for setting in summaries.settings_of(cells)]
     assert labels == [
@@ -134,12 +114,12 @@ def test_settings_and_tasks_keep_the_order_of_tables():
 def three_cells():
     """Two tasks; one of 3 seeds in two settings, the other of 1 seed in one."""
     seeds = [
-        _rows(f"{positions}{seed}", right + 5 * seed, positions=positions, seed=seed)
+        scored(f"{positions}{seed}", right + 5 * seed, positions=positions, seed=seed)
         for positions, right in (("consecutive", 50), ("randomized", 85))
         for seed in range(3)
     ]
-    other = _rows("x", 91, task="a_b", task_title="A_B & 50%", input_blind=0.9)
-    return _cells(*seeds, other)
+    other = scored("x", 91, task="a_b", task_title="A_B & 50%", input_blind=0.9)
+    return cells_of(*seeds, other)
 
 
 def test_the_long_table_has_the_baseline_beside_every_score(three_cells):
@@ -182,22 +162,22 @@ def test_the_matrix_marks_the_highest_and_leaves_absent_cells_a_dash(three_cells
     assert "| **90.0 [85.0, 95.0]** |" in text.split("\n")[3]
 
 
-def test_the_latex_table_is_whole_and_shows_texts_as_they_are(three_cells):
-    text = tables.latex_matrix(three_cells, tables.mean_text, "All #1", "tab:x")
-    assert r"A\_B \& 50\%" in text
-    assert r"\caption{All \#1}" in text
-    assert r"\shortstack[r]{\textbf{90.0}\\ {\tiny [85.0, 95.0]}}" in text
-    assert r"\multicolumn{1}{c}{consecutive} & \multicolumn{1}{c}{randomized}" in text
-    columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", text).group(1)
-    assert columns == "lrrr"
-    plain = re.sub(r"\\[{}&%#_]", "", text)
-    assert plain.count("{") == plain.count("}")
-    body = plain.split(r"\midrule")[1].split(r"\bottomrule")[0].strip()
-    assert [line.count(" & ") for line in body.split("\n")] == [3, 3]
-    assert len(re.findall(r"\\begin", text)) == len(re.findall(r"\\end\{", text)) == 2
-    assert tables.latex_text("\\~^{}") == (
-        r"\textbackslash{}\textasciitilde{}\textasciicircum{}\{\}"
+def test_exact_matches_have_a_table_without_the_token_baseline():
+    seeds = [scored(str(n), 50, seed=n, exact=n, task="even_pairs") for n in (1, 2)]
+    other = scored("x", 50, exact=4, task="bucket_sort", positions="randomized")
+    text = tables.markdown_matrix(
+        cells_of(*seeds, other), tables.exact_text, blind=False
     )
+    rows = [
+        [part.strip() for part in r.strip("|").split("|")] for r in text.split("\n")
+    ]
+    assert rows[0] == ["Task", "RoPE, consecutive", "RoPE, randomized"]
+    assert rows[2:] == [
+        ["*regular*", "", ""],
+        ["Reverse String", "**50.0 / 37.5 [25.0, 50.0]**", "–"],
+        ["*context-sensitive*", "", ""],
+        ["Reverse String", "–", "**100.0 / 100.0**"],
+    ]
 
 
 def test_csv_and_json_hold_the_unrounded_figures(three_cells):
@@ -222,7 +202,7 @@ def test_the_terminal_table_fits_80_columns_and_says_all():
     rows = [
         row
         for seed in range(3)
-        for row in _rows(str(seed), 90 + 5 * seed, seed=seed, positions="randomized")
+        for row in scored(str(seed), 90 + 5 * seed, seed=seed, positions="randomized")
     ]
     tables.print_summary(
         rows, lengths=(2, 4, 6), console=rich.console.Console(file=text, width=80)
@@ -238,72 +218,102 @@ def test_the_terminal_table_fits_80_columns_and_says_all():
 
 
 def test_a_few_lengths_are_chosen_among_the_evaluated_ones():
-    (cell,) = _cells(_rows("a", 50, lengths=(1, 2, 3, 5, 6)))
+    (cell,) = cells_of(scored("a", 50, lengths=(1, 2, 3, 5, 6)))
     assert tables.few_lengths(cell.runs[0]) == [2, 3, 5, 6]
 
 
-def _run_row(run_id, config, store="s"):
-    row = {"run_id": run_id, "config": json.dumps(config), "store": store}
-    return {name: [value] for name, value in row.items()}
-
-
-def _notes(groups, *run_rows):
-    empty = {"run_id": [], "config": [], "store": []}
-    schema = pa.schema([(name, pa.string()) for name in empty])
-    rows = [pa.table(row, schema=schema) for row in (empty, *run_rows)]
-    return disagreements.disagreements(_cells(*groups), pa.concat_tables(rows))
+def _notes(groups, **configs):
+    flat = {name: run_configs.flat(config) for name, config in configs.items()}
+    return disagreements.disagreements(cells_of(*groups), flat)
 
 
 def test_runs_that_differ_in_seed_and_learning_rate_alone_agree():
-    groups = [_rows("a", 50), _rows("b", 60, seed=1), _rows("c", 40, learning_rate=1.0)]
-    configs = [
-        _run_row(
-            name, {"seed": i, "optim": {"learning_rate": i}, "model": {"layers": 2}}
-        )
-        for i, name in enumerate("abc")
+    groups = [
+        scored("a", 50),
+        scored("b", 60, seed=1),
+        scored("c", 40, learning_rate=1.0),
     ]
-    assert _notes(groups, *configs) == []
+    configs = {
+        name: {"seed": i, "optim": {"learning_rate": i}, "model": {"layers": 2}}
+        for i, name in enumerate("abc")
+    }
+    assert _notes(groups, **configs) == []
 
 
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({"step": 50}, "runs differ in steps trained: 100 (a); 50 (b)"),
-        ({"lengths": (1, 2, 3, 6)}, "test lengths: 3..6 (a); 3..6 (2 of 4) (b)"),
         ({"rows": 9}, "runs differ in sequences a length: 4 (a); 9 (b)"),
-        ({"position_draws": 3}, "runs differ in position draws: unset (a); 3 (b)"),
-        ({"train_max_length": 3}, "longest training length: 2 (a); 3 (b)"),
+        ({"position_draws": 3}, "runs differ in position draws: none (a); 3 (b)"),
         ({"lengths": (1, 2)}, "no evaluation beyond the training lengths: b"),
-        ({"lengths": range(1, 6)}, "b is evaluated to length 5 of 6"),
-        ({"seed": 0}, "seed 0 has 2 runs: a, b"),
     ],
 )
 def test_what_runs_of_a_cell_disagree_in_is_named(change, note):
-    notes = _notes([_rows("a", 50), _rows("b", 60, **({"seed": 1} | change))])
-    assert any(note in line for line in notes)
-    assert all(line.startswith("Reverse String, RoPE, consecutive: ") for line in notes)
+    notes = _notes([scored("a", 50), scored("b", 60, **({"seed": 1} | change))])
+    assert notes == [f"Reverse String, RoPE, consecutive: {note}"]
 
 
 def test_configs_that_differ_are_named():
-    groups = [_rows("a", 50), _rows("b", 60, seed=1)]
-    rows = [
-        _run_row("a", {"model": {"layers": 2, "width": 8}, "seed": 0}),
-        _run_row("b", {"model": {"layers": 3, "width": 8}, "seed": 1}),
-    ]
-    (note,) = _notes(groups, *rows)
+    (note,) = _notes(
+        [scored("a", 50), scored("b", 60, seed=1)],
+        a={"model": {"layers": 2, "width": 8}, "seed": 0},
+        b={"model": {"layers": 3, "width": 8}, "seed": 1},
+    )
     assert note.endswith("runs differ in config model.layers: 2 (a); 3 (b)")
 
 
 def test_one_name_for_two_runs_is_named():
-    rows = [_run_row("a", {"layers": 2}, "x"), _run_row("a", {"layers": 3}, "y")]
-    (note,) = _notes([_rows("a", 50)], *rows)
+    def rows(*configs):
+        return pa.table(
+            {
+                "run_id": ["a"] * len(configs),
+                "config": [json.dumps({"layers": n}) for n in configs],
+                "store": ["x", "y"][: len(configs)],
+            }
+        )
+
+    (note,) = disagreements.shared_names(rows(2, 3))
     assert note.startswith("run a has different configs in x and y")
-    assert _notes([_rows("a", 50)], rows[0], rows[0]) == []
+    assert disagreements.shared_names(rows(2, 2)) == []
 
 
 def test_summaries_of_stored_rows_and_of_mappings_are_the_same(tmp_path):
-    rows = _rows("a", 70)
+    rows = scored("a", 70)
     with results.ResultsWriter(tmp_path, "a") as writer:
         writer.evaluation(rows)
-    stored = summaries.summarize_runs(results.read(tmp_path))
-    assert stored == summaries.summarize_runs(rows)
+    stored = summarize.summarize_runs(results.read(tmp_path))
+    assert stored == summarize.summarize_runs(rows)
+
+
+def test_a_summary_is_the_sum_of_the_counts_of_the_last_step():
+    """Against plain Python, on rows in disorder, with lengths in several parts."""
+    random = np.random.default_rng(0)
+    rows = []
+    for run_id, positions, step, part in itertools.product(
+        "abc", ("consecutive", "shifted"), (10, 20), (1, 2)
+    ):
+        for row in scored(run_id, 50, test_positions=positions, step=step):
+            tokens = int(random.integers(20, 90))
+            more = {"tokens": tokens, "correct": int(random.integers(0, tokens + 1))}
+            more |= {"rows": 3 * part, "position_draws": None if part == 1 else 4}
+            rows.append(row | more | {"input_blind": float(random.random())})
+    random.shuffle(rows)
+    found = summarize.summarize_runs(rows)
+    assert len(found) == 6
+    for run in found:
+        mine = [
+            row
+            for row in rows
+            if row["run_id"] == run.run_id
+            and row["test_positions"] == run.setting.test_positions
+            and row["step"] == 20
+        ]
+        assert (run.step, run.samples) == (20, ((3, 6), (4,)))
+        for length in range(1, TEST_MAX + 1):
+            parts = [row for row in mine if row["length"] == length]
+            assert len(parts) == 2
+            tokens = sum(row["tokens"] for row in parts)
+            right = sum(row["correct"] for row in parts)
+            blind = sum(row["input_blind"] * row["tokens"] for row in parts)
+            assert run.accuracy[length] == pytest.approx(right / tokens)
+            assert run.input_blind[length] == pytest.approx(blind / tokens)

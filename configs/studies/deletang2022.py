@@ -1,0 +1,110 @@
+r"""Recurrent networks and Transformers on the Chomsky-hierarchy tasks.
+
+Reproduces: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (arXiv
+2207.02098), table 2: RNN, Stack-RNN, Tape-RNN, LSTM, and the Transformer, whose column
+is the best of five encodings: none, sinusoidal, relative (Transformer-XL), ALiBi and
+RoPE; 15 tasks; trained on lengths 1 to 40 for 1,000,000 steps, scored on lengths 41 to
+500; the best of 10 seeds and 3 learning rates.
+
+    python -m experiments.study --config=configs/studies/deletang2022.py:form=mini \
+        --workdir=runs/deletang_mini --workers=2
+    python -m experiments.report runs/deletang_mini
+
+Forms:
+
+    full      4,050 runs of 1,000,000 steps: the protocol
+    medium    405 runs of 100,000 steps, 3 seeds, one learning rate, every 9th length
+    mini      33 runs of small models, 3 seeds: Transformers without encoding and with
+              RoPE on 4 tasks, RNN and LSTM on Parity Check, Stack-RNN on Reverse String
+
+Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
+590,000 core-hours, medium 5,900, mini 0.9 (half an hour on two cores). Not measured on
+a GPU.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import arguments, deletang
+from configs.studies import ruoss2023
+from configs.sweep import product, union, zipped
+
+FORMS = ("full", "medium", "mini")
+ENCODINGS = ("none", "sinusoidal", "transformer_xl", "alibi", "rope")
+MINI_TASKS = ("even_pairs", "parity_check", "reverse_string", "bucket_sort")
+MINI_RECURRENT = (
+    ("rnn", "parity_check"),
+    ("lstm", "parity_check"),
+    ("stack_rnn", "reverse_string"),
+)
+
+
+def get_config(arg: str = "") -> ConfigDict:
+    """Returns what all runs share.
+
+    Args:
+        arg: `form=full`, `medium` or `mini`.
+    """
+    form = _form(arg)
+    config = ruoss2023.get_config(f"form={form}")
+    config.study = f"deletang2022-{form}"
+    config.positions.name = "consecutive"
+    config.positions.options = ""
+    config.positions.title = ""
+    config.encoding.title = ""
+    if form == "mini":
+        config.train.batch_size = 32
+        config.train.steps = 5000
+    return config
+
+
+def get_sweep(arg: str = "") -> list[dict]:
+    """Returns the fields that each run changes.
+
+    Args:
+        arg: as for `get_config`.
+    """
+    form = _form(arg)
+    seeds = {"train.seed": range(10 if form == "full" else 3)}
+    rates = {"optim.learning_rate": ruoss2023.LEARNING_RATES}
+    if form == "mini":
+        encodings = {"encoding.name": ["none", "rope"], "encoding.options": ["", ""]}
+        transformers = product({"task.name": MINI_TASKS}, zipped(encodings))
+        recurrent = [
+            {"task.name": task} | dict(_recurrent(arg, architecture, "mini"))
+            for architecture, task in MINI_RECURRENT
+        ]
+        return product(union(transformers, recurrent), seeds)
+    options = [ruoss2023.ENCODING_OPTIONS.get(name, "") for name in ENCODINGS]
+    encodings = {"encoding.name": ENCODINGS, "encoding.options": options}
+    recurrent = [
+        dict(_recurrent(arg, architecture, "full"))
+        for architecture in deletang.ARCHITECTURES
+    ]
+    models = union(zipped(encodings), recurrent)
+    again = seeds | (rates if form == "full" else {})
+    return product({"task.name": ruoss2023.TASKS}, models, again)
+
+
+def _recurrent(arg: str, architecture: str, size: str) -> Iterator[tuple[str, Any]]:
+    """Yields the fields that make the study's model and training a recurrent one's."""
+    ours = get_config(arg)
+    theirs = deletang.get_config(f"architecture={architecture},size={size}")
+    alter = ("encoding", "model", "optim", "train")
+    same = ("train.steps_per_dispatch", "train.log_every", "train.save_every")
+    if size == "full":  # a form has its own training, and sweeps learning rates
+        same += ("train.steps", "optim.learning_rate")
+    for group in alter:
+        for field, value in theirs[group].items():
+            name = f"{group}.{field}"
+            if name not in (*same, "train.keep") and value != ours[group][field]:
+                yield name, value
+
+
+def _form(arg: str) -> str:
+    form = arguments.parse(arg, form="mini")["form"]
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}.")
+    return form

@@ -1,0 +1,207 @@
+r"""Randomized positions on the Chomsky-hierarchy tasks: the whole table, and ablations.
+
+Reproduces: Ruoss et al. 2023, "Randomized positional encodings boost length
+generalization of transformers" (arXiv 2305.16843), table 1: 15 tasks; no encoding, and
+five encodings plain and with randomized positions; trained on lengths 1 to 40, scored
+on lengths 41 to 500; positions drawn from 2,048; the best of 10 seeds and 3 learning
+rates. Steps, seeds and learning rates are those that Deletang et al. 2022 (arXiv
+2207.02098, appendix A) give for the same benchmark.
+
+    python -m experiments.study --config=configs/studies/ruoss2023.py:form=mini \
+        --workdir=runs/ruoss_mini --workers=2
+    python -m experiments.report runs/ruoss_mini
+
+Forms, and the ablations of the paper (each with randomized RoPE; `scale` chooses their
+model and training):
+
+    full             4,950 runs of 1,000,000 steps: the protocol
+    medium           495 runs of 100,000 steps, 3 seeds, one learning rate, lengths
+                     scored every 9th: all of the table, for a cluster
+    mini             24 runs of a small model: 4 tasks, plain and randomized, 3 seeds
+    range            positions drawn from 1,024, 2,048, 4,096 or 8,192
+    test_positions   one model scored at random, evenly spaced and consecutive positions
+    draws            one draw a layer or a pass, a sequence or a batch
+    sorting          drawn positions sorted, or left in the order drawn
+    causal           every token sees all others, or those before it
+
+Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
+810,000 core-hours, medium 8,100, mini 1.0 (half an hour on two cores); ablations of
+mini scale 0.6 to 2. Not measured on a GPU.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import arguments, base, quickstart
+from configs.sweep import product, union, zipped
+
+TASKS = (
+    "even_pairs",
+    "modular_arithmetic",
+    "parity_check",
+    "cycle_navigation",
+    "stack_manipulation",
+    "reverse_string",
+    "modular_arithmetic_brackets",
+    "solve_equation",
+    "duplicate_string",
+    "missing_duplicate_string",
+    "odds_first",
+    "binary_addition",
+    "binary_multiplication",
+    "compute_sqrt",
+    "bucket_sort",
+)
+"""In the order of the paper's table."""
+
+MINI = {
+    "even_pairs": (9000, 64),
+    "missing_duplicate_string": (6000, 32),
+    "reverse_string": (4000, 32),
+    "bucket_sort": (4000, 32),
+}
+"""Tasks of the mini form: steps and batch for which half an hour has time."""
+
+ENCODINGS = ("sinusoidal", "transformer_xl", "alibi", "rope", "learned")
+ENCODING_OPTIONS = {"alibi": "tie_break=True"}  # what the authors' have besides
+LEARNING_RATES = (1e-4, 3e-4, 5e-4)
+
+FORMS = (
+    "full",
+    "medium",
+    "mini",
+    "range",
+    "test_positions",
+    "draws",
+    "sorting",
+    "causal",
+)
+SCALES = ("full", "medium", "mini")
+
+
+def get_config(arg: str = "") -> ConfigDict:
+    """Returns what all runs share.
+
+    Args:
+        arg: `form=...`, and for ablations `scale=full`, `medium` or `mini`.
+    """
+    form, scale = _chosen(arg)
+    config = _small() if scale == "mini" else _published()
+    if scale == "medium":
+        config.optim.learning_rate = 3e-4
+        config.train.steps = 100_000
+        config.eval.lengths = "1:40:3,41:500:9,500"
+    config.study = f"ruoss2023-{form}" + ("" if form in SCALES else f"-{scale}")
+    return config
+
+
+def get_sweep(arg: str = "") -> list[dict]:
+    """Returns the fields that each run changes.
+
+    Args:
+        arg: as for `get_config`.
+    """
+    form, scale = _chosen(arg)
+    what = product({"task.name": TASKS})
+    if scale == "mini":
+        steps, batches = zip(*MINI.values(), strict=True)
+        what = zipped(
+            {"task.name": MINI, "train.steps": steps, "train.batch_size": batches}
+        )
+    again = {"train.seed": range(10 if scale == "full" else 3)}
+    if scale == "full":
+        again["optim.learning_rate"] = LEARNING_RATES
+    if form in ("full", "medium"):
+        return product(what, _columns(), again)
+    if form == "mini":
+        return product(what, _mini_columns(), again)
+    return product(what, _randomized_rope(scale), _ablation(form, scale), again)
+
+
+def _chosen(arg: str) -> tuple[str, str]:
+    chosen = arguments.parse(arg, form="mini", scale="")
+    form = chosen["form"]
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}.")
+    if form in SCALES:
+        if chosen["scale"] not in ("", form):
+            raise ValueError(f"form={form} has its own scale; leave scale out.")
+        return form, form
+    scale = chosen["scale"] or "mini"
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    return form, scale
+
+
+def _columns() -> list[dict]:
+    """No encoding, and five encodings plain and randomized: the table's columns."""
+    encodings = zipped(
+        {
+            "encoding.name": ENCODINGS,
+            "encoding.options": [ENCODING_OPTIONS.get(name, "") for name in ENCODINGS],
+        }
+    )
+    schemes = {"positions.name": ["consecutive", "randomized"]}
+    none = {"encoding.name": ["none"], "positions.name": ["consecutive"]}
+    return union(product(none), product(encodings, schemes))
+
+
+def _mini_columns() -> list[dict]:
+    return zipped(
+        {
+            "positions.name": ["consecutive", "randomized"],
+            "positions.options": ["", "per_sequence=True"],
+            "positions.title": ["", "randomized"],
+        }
+    )
+
+
+def _randomized_rope(scale: str) -> list[dict]:
+    """What ablations change one thing of: RoPE with randomized positions."""
+    if scale == "mini":
+        return [{"positions.name": "randomized"}]
+    return [{"positions.name": "randomized", "encoding.name": "rope"}]
+
+
+def _ablation(form: str, scale: str) -> list[dict]:
+    """The points of an ablation, the method's own setting first or among them."""
+    draw = "per_sequence=True" if scale == "mini" else "per_layer=True"
+    drawn = {"positions.as_published": [False], "positions.options": [draw]}
+    if form == "range":
+        drawn["positions.options"] = [
+            f"{draw}, max_position={top}" for top in (1024, 2048, 4096, 8192)
+        ]
+    elif form == "draws":
+        drawn["positions.options"] = [
+            f"per_layer={layer}, per_sequence={sequence}"
+            for layer in (True, False)
+            for sequence in (True, False)
+        ]
+    elif form == "sorting":
+        drawn["positions.options"] = [f"{draw}, sort={sort}" for sort in (True, False)]
+    elif form == "test_positions":
+        drawn["eval.positions"] = [None, "evenly_spaced", "consecutive"]
+    else:
+        drawn["model.causal"] = [False, True]
+    return product(drawn)
+
+
+def _published() -> ConfigDict:
+    """The model and the training of the protocol."""
+    config = base.get_config()
+    config.train.steps = 1_000_000
+    config.train.steps_per_dispatch = 100
+    config.train.log_every = 1000
+    config.train.save_every = 10_000
+    config.train.keep = 1
+    return config
+
+
+def _small() -> ConfigDict:
+    """The quickstart's model and optimizer."""
+    config = quickstart.get_config()
+    config.positions.title = ""  # made of the settings, in which ablations differ
+    config.train.steps_per_dispatch = 50
+    config.train.save_every = 1000
+    config.train.keep = 1
+    config.eval.samples = 128
+    return config

@@ -1,0 +1,107 @@
+"""The analysis of a run: numbers on disk, and pictures of just these numbers."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from configs import base
+from experiments import analysis, analysis_pictures
+from experiments.analysis_numbers import analyse_run, default_lengths
+from experiments.run import run_experiment
+
+QUIET = Console(quiet=True)
+
+
+def tiny(**changes):
+    config = base.get_config()
+    named = {name.replace("__", "."): value for name, value in changes.items()}
+    config.update_from_flattened_dict(
+        {
+            "task.name": "even_pairs",
+            "encoding.name": "sinusoidal",
+            "model.num_layers": 2,
+            "model.embed_dim": 8,
+            "model.num_heads": 2,
+            "train.steps": 2,
+            "train.batch_size": 2,
+            "train.max_length": 4,
+            "train.buckets": 1,
+            "eval.lengths": "4",
+            "eval.samples": 2,
+            "eval.draws": 1,
+        }
+        | named
+    )
+    return config
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    run_experiment(tiny(), folder, console=QUIET, summary=False)
+    return folder, analyse_run(folder, lengths=[8, 3], samples=2)
+
+
+def test_numbers_are_written_as_they_are_returned(analysed):
+    folder, numbers = analysed
+    assert json.loads((folder / "analysis" / "analysis.json").read_text()) == numbers
+    assert numbers["lengths"] == [3, 8]
+    assert np.shape(numbers["attention"]["entropy"]) == (2, 2, 2)
+    # 3 symbols and the placeholder: entropies lie below log 4.
+    assert 0 < np.max(numbers["attention"]["entropy"][0]) <= np.log(4) + 1e-6
+    assert np.max(numbers["attention"]["of_largest"]) <= 1 + 1e-6
+    seen = numbers["positions"]["positions"]
+    # Trained at positions 0 to 4 at most, tested at 0 to 3 and 0 to 8.
+    assert seen["unseen"][1] >= 4 / 9
+    assert sum(seen["training"]) == pytest.approx(1)
+    assert numbers["offsets"]["similarity"][0] == pytest.approx([1, 1, 1], abs=1e-4)
+    assert min(numbers["offsets"]["similarity"][-1]) < 0.9
+    reach = numbers["receptive_field"]["8"]
+    assert reach["query"] == 8
+    assert sum(reach["share"]) == pytest.approx(1)
+    assert len(reach["share"]) == 9
+
+
+def test_pictures_are_written_and_show_the_numbers(analysed):
+    folder, numbers = analysed
+    paths = analysis_pictures.draw_all(numbers, folder / "analysis")
+    assert {path.stem for path in paths} == set(analysis_pictures.PICTURES)
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
+    figure = analysis_pictures.attention_entropy(numbers)
+    left, right = figure.axes
+    assert left.get_ylabel() == "entropy (nats)"
+    assert left.get_xlabel() == "input length (symbols)"
+    means = np.array(numbers["attention"]["entropy"]).mean(-1)
+    np.testing.assert_allclose(
+        left.lines[0].get_xydata(), [[3, means[0, 0]], [8, means[1, 0]]]
+    )
+    np.testing.assert_allclose(left.lines[1].get_ydata(), means[:, 1])
+    for draw in analysis_pictures.PICTURES.values():
+        for axes in draw(numbers).axes:
+            assert axes.get_xlabel() or axes.get_ylabel()
+
+
+def test_the_command_prints_where_pictures_are(analysed, capsys):
+    folder, _ = analysed
+    cache = jax.config.jax_compilation_cache_dir
+    line = [str(folder), "--lengths=3,8", "--samples=2", "--compile_cache="]
+    assert analysis.main(line) == 0
+    assert jax.config.jax_compilation_cache_dir == cache
+    printed = capsys.readouterr().out.split()
+    assert str(folder / "analysis" / "receptive_field.png") in printed
+
+
+@pytest.mark.fast
+def test_default_lengths_go_beyond_training():
+    assert default_lengths(40) == [10, 20, 40, 60, 100, 200]
+    assert min(default_lengths(2)) == 2
+
+
+def test_what_has_no_attention_is_refused(tmp_path):
+    config = tiny(model__kind="rnn", encoding__name="none", model__num_heads=8)
+    run_experiment(config, tmp_path, console=QUIET, summary=False)
+    with pytest.raises(ValueError, match="a run of model.kind=rnn; only"):
+        analyse_run(tmp_path)

@@ -1,0 +1,196 @@
+"""Runs that did not do the same are not averaged, and none counts twice."""
+
+import pytest
+
+from experiments import comparable, run_configs, summaries
+from tests.experiments.evaluation_rows import cells_of, runs_of, scored
+
+pytestmark = pytest.mark.fast
+
+WHERE = "Reverse String, RoPE, consecutive: "
+
+
+def _kept(*groups, **configs):
+    flat = {name: run_configs.flat(config) for name, config in configs.items()}
+    kept, notes = comparable.comparable(runs_of(*groups), flat)
+    return {run.run_id: run for run in kept}, notes
+
+
+def test_runs_that_did_the_same_are_all_kept():
+    kept, notes = _kept(scored("a", 50), scored("b", 60, seed=1))
+    assert set(kept) == {"a", "b"}
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"step": 50}, "steps trained 50, not 100 (c)"),
+        ({"step": 200}, "steps trained 200, not 100 (c)"),
+        (
+            {"train_max_length": 3},
+            "longest training length 3, not 2; scored lengths 4..6, not 3..6 (c)",
+        ),
+        (
+            {"test_max_length": 8, "lengths": range(1, 6)},
+            "longest test length 8, not 6; scored lengths 3..5, not 3..6 (c)",
+        ),
+        ({"lengths": (1, 2, 3, 6)}, "scored lengths 3, 6, not 3..6 (c)"),
+        ({"lengths": (1, 2)}, "scored lengths none, not 3..6 (c)"),
+    ],
+)
+def test_a_run_that_did_something_else_is_left_out_and_named(change, note):
+    other = scored("c", 0, **({"seed": 2} | change))
+    kept, notes = _kept(scored("a", 50), scored("b", 60, seed=1), other)
+    assert set(kept) == {"a", "b"}
+    start = f"{WHERE}left out, not to be averaged with the other 2: "
+    assert notes == [start + note]
+
+
+def test_a_run_scored_at_more_lengths_is_cut_to_those_of_the_others():
+    """Beyond 6 it is always wrong; over 3..6 it has the 0.7 that it had before."""
+    more = [
+        *scored("c", 70, seed=2),
+        *scored("c", 0, seed=2, lengths=(9, 10), test_max_length=10),
+    ]
+    kept, notes = _kept(scored("a", 50), scored("b", 60, seed=1), more)
+    assert kept["c"].numbers["score"] == pytest.approx(0.7)
+    assert kept["c"].test_lengths == kept["a"].test_lengths == (3, 4, 5, 6)
+    assert kept["c"].accuracy[1] == 1
+    assert notes == [
+        f"{WHERE}scored at more lengths than the other 2, whose 3..6 count for all: c"
+    ]
+
+
+def test_of_groups_of_one_size_the_longest_trained_counts():
+    kept, notes = _kept(scored("a", 50), scored("b", 60, seed=1, step=500))
+    assert set(kept) == {"b"}
+    assert notes[0].endswith("the other 1: steps trained 100, not 500 (a)")
+
+
+def test_other_settings_and_tasks_may_do_something_else():
+    kept, notes = _kept(
+        scored("a", 50),
+        scored("b", 50, step=9, positions="randomized"),
+        scored("c", 50, step=8, task="zoo"),
+    )
+    assert set(kept) == {"a", "b", "c"}
+    assert notes == []
+
+
+def test_the_same_config_and_seed_count_once_and_the_later_is_it():
+    earlier = scored("late", 90, time="2024-01-01T00:00:00+00:00")
+    later = scored("early", 50, time="2025-01-01T00:00:00+00:00")
+    same = {"model": {"layers": 2}, "log_every": 1}
+    kept, notes = _kept(
+        earlier,
+        later,
+        scored("other", 60, seed=1),
+        late=same,
+        early=same | {"log_every": 100},
+        other=same,
+    )
+    assert set(kept) == {"early", "other"}
+    assert notes == [
+        f"{WHERE}seed 0 has 2 runs of the same config: the latest, early, counts; "
+        "left out: late"
+    ]
+
+
+def _layers(**numbers):
+    return {name: {"model": {"layers": number}} for name, number in numbers.items()}
+
+
+def test_another_config_is_a_setting_of_its_own_in_all_tasks():
+    kept, notes = _kept(
+        scored("a", 50),
+        scored("b", 60),
+        scored("c", 70, task="zoo"),
+        scored("d", 80, positions="randomized"),
+        **_layers(a=2, b=3, c=2, d=2),
+    )
+    assert notes == []
+    assert {name: run.setting.config for name, run in kept.items()} == {
+        "a": "model.layers=2",
+        "b": "model.layers=3",
+        "c": "model.layers=2",
+        "d": "",  # nothing differs there
+    }
+    cells = summaries.group_cells(list(kept.values()))
+    assert [cell.setting.label for cell in cells] == [
+        "RoPE, consecutive, model.layers=2",
+        "RoPE, consecutive, model.layers=3",
+        "RoPE, randomized",
+        "RoPE, consecutive, model.layers=2",
+    ]
+
+
+def test_a_mean_is_at_one_setting_of_the_optimizer_and_the_best_over_all():
+    """The best of all is 0.9; the mean at one decay is 0.6, at the other 0.7."""
+    rights = {
+        "a": (30, 0, 0.1),
+        "b": (90, 1, 0.1),
+        "c": (68, 0, 0.2),
+        "d": (72, 1, 0.2),
+    }
+    kept, notes = _kept(
+        *(scored(name, right, seed=seed) for name, (right, seed, _) in rights.items()),
+        **{name: {"optim": {"decay": decay}} for name, (*_, decay) in rights.items()},
+    )
+    assert notes == []
+    (cell,) = summaries.group_cells(list(kept.values()))
+    assert cell.best == pytest.approx(0.9)
+    assert cell.spreads["score"].mean == pytest.approx(0.7)
+    assert {run.run_id for run in cell.chosen} == {"c", "d"}
+    assert {run.variant for run in cell.chosen} == {"optim.decay=0.2"}
+
+
+def test_a_run_without_a_known_config_or_field_goes_with_most():
+    kept, _ = _kept(
+        *(scored(name, 50, seed=seed) for seed, name in enumerate("abcde")),
+        **_layers(a=2, b=2, c=5),
+        d={"model": {"heads": 4}},  # as of a version without the field
+    )
+    settings = {name: run.setting.config for name, run in kept.items()}
+    assert settings["d"] == settings["e"] == settings["a"] == "model.layers=2"
+    assert settings["c"] == "model.layers=5"
+
+
+def test_a_field_that_some_lack_divides_no_setting():
+    configs = [{"model.layers": 2}, {"model.layers": 2, "model.kind": "new"}]
+    assert run_configs.dividing(configs) == []
+
+
+def test_evaluation_settings_and_titles_make_no_other_model():
+    configs = [
+        {"eval.samples": 8, "encoding.title": "x", "model.layers": 2},
+        {"eval.samples": 9, "encoding.title": "y", "model.layers": 2},
+    ]
+    assert run_configs.dividing(configs) == []
+
+
+def test_settings_of_a_task_that_were_made_unlike_are_named():
+    cells = cells_of(
+        scored("a", 50),
+        scored("b", 50, step=9, positions="randomized"),
+        scored("c", 50, task="zoo", task_title="Zoo"),
+    )
+    assert comparable.unlike_settings(cells) == [
+        "Reverse String: settings differ in steps trained: 100 (RoPE, consecutive); "
+        "9 (RoPE, randomized)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "text"),
+    [
+        ((), "none"),
+        ((7,), "7"),
+        ((41, 42), "41, 42"),
+        ((41, 42, 43), "41..43"),
+        ((41, 42, 43, 50, 60, 70, 71), "41..43, 50..70 by 10, 71"),
+        ((1, 5, 6, 7), "1, 5..7"),
+    ],
+)
+def test_lengths_are_written_briefly(lengths, text):
+    assert comparable.ranges(lengths) == text

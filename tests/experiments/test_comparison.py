@@ -1,0 +1,158 @@
+"""Scores stand beside the right published figures, where that means a thing."""
+
+import pytest
+
+from experiments import comparison, published
+from experiments.published import SOURCES, Figure
+from tests.experiments.evaluation_rows import cells_of, scored
+
+pytestmark = pytest.mark.fast
+
+LENGTHS = (1, 40, *range(41, 501))
+
+
+def _scored(run_id, right, **changes):
+    """A run trained to 40 and scored over 41..500, as published, at seed 0.
+
+    It is right everywhere below 3, as all rows here: so the score is `right`.
+    """
+    lengths = changes.pop("lengths", LENGTHS)
+    there = {"train_max_length": 40, "test_max_length": 500, "lengths": lengths}
+    return scored(run_id, right, **(there | changes))
+
+
+def _compare(*groups):
+    return comparison.compare(cells_of(*groups))
+
+
+def test_the_best_run_is_put_beside_the_published_figure():
+    rows = _compare(
+        _scored("a", 60), _scored("b", 80, seed=1), _scored("c", 85, learning_rate=1.0)
+    )
+    ruoss, deletang = rows
+    assert ruoss.ours == pytest.approx(85)
+    assert ruoss.runs == 3
+    assert (ruoss.figure.value, ruoss.figure.standing) == (51.9, "unverified")
+    assert ruoss.difference == pytest.approx(85 - 51.9)
+    assert ruoss.remark == ""
+    assert ruoss.figure.reference == "Ruoss et al. 2023, arXiv 2305.16843, Table 1"
+    # the best Transformer of the other paper; its figure was quoted elsewhere
+    assert (deletang.figure.value, deletang.figure.standing) == (62.3, "secondary")
+    assert deletang.figure.reference.endswith(
+        "Table 2 (quoted in DeltaFormer, Table 5)"
+    )
+    text = comparison.text_rows([ruoss])[0]
+    assert text[2:7] == ["85.0", "3", "51.9", "+33.1", "unverified"]
+    assert len(text) == len(comparison.HEAD)
+
+
+def test_encoding_and_scheme_decide_which_figure_it_is():
+    rows = _compare(
+        _scored("a", 60, positions="randomized"),
+        _scored("b", 70, encoding="transformer_xl", positions="randomized"),
+        _scored("c", 50, encoding="alibi(tie_break=True)"),
+    )
+    values = {(row.figure.encoding, row.figure.positions): row for row in rows}
+    assert values["rope", "randomized"].figure.value == 69.9
+    assert values["transformer_xl", "randomized"].figure.value == 95.1
+    assert values["alibi", "consecutive"].figure.value == 62.3
+    assert all(row.remark == "" for row in rows)
+
+
+def test_what_no_paper_has_is_beside_nothing():
+    assert _compare(_scored("a", 50, encoding="fire")) == []
+    assert _compare(_scored("a", 50, task="bucket_sort(vocab_size=9)")) == []
+    assert _compare(_scored("a", 50, positions="randomized", encoding="none")) == []
+    assert _compare(_scored("a", 50, test_positions="evenly_spaced")) == []
+
+
+def test_settings_of_our_own_and_fewer_lengths_are_remarked_on():
+    (row, _) = _compare(
+        _scored("a", 50, encoding="rope(max_wavelength=8.0)", lengths=(40, 41, 500))
+    )
+    assert row.remark == (
+        "settings of our own: rope(max_wavelength=8.0); scored at 2 of the 460 lengths"
+    )
+    assert row.difference == pytest.approx(50 - 51.9)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train_max_length": 20},
+        {"test_max_length": 100, "lengths": range(1, 101)},
+        {"lengths": range(1, 101)},
+    ],
+)
+def test_scores_over_other_lengths_have_no_difference(change):
+    row = _compare(_scored("a", 50, **change))[0]
+    assert row.difference is None
+    assert "there" in row.remark
+    assert comparison.text_rows([row])[0][5] == "–"
+
+
+def test_the_best_transformer_is_over_the_encodings_of_the_paper():
+    rows = _compare(
+        _scored("a", 60),
+        _scored("b", 70, encoding="none"),
+        _scored("c", 90, encoding="learned"),  # not among those of 2022
+        _scored("d", 95, positions="randomized"),
+    )
+    (row,) = [row for row in rows if row.figure.source.arxiv == "2207.02098"]
+    assert row.ours == pytest.approx(70)
+    assert row.label.startswith("best of 2: ")
+    assert row.runs == 2
+
+
+def test_a_recurrent_network_is_beside_its_own_row():
+    (row,) = _compare(_scored("a", 60, encoding="lstm", positions="consecutive"))
+    assert (row.figure.value, row.figure.standing) == (60.9, "secondary")
+
+
+def test_the_mean_gain_is_over_tasks_with_both():
+    tasks = ("reverse_string", "even_pairs")
+    groups = [
+        _scored(f"{task}{positions}{encoding}", right, **names)
+        for task, plain, moved in zip(tasks, (50, 60), (70, 100), strict=True)
+        for positions, encoding, right in (
+            ("consecutive", "rope", plain),
+            ("consecutive", "none", plain - 5),
+            ("randomized", "rope", moved),
+            ("randomized", "fire", 99),  # in no paper: does not count
+        )
+        for names in [{"task": task, "positions": positions, "encoding": encoding}]
+    ]
+    alone = _scored("x", 90, task="bucket_sort")
+    gain = comparison.mean_gain(cells_of(*groups, alone))
+    assert gain.ours == pytest.approx((20 + 40) / 2)
+    assert (gain.tasks, gain.of) == (2, 15)
+    assert (gain.figure.value, gain.figure.standing) == (12.0, "read")
+    assert gain.difference is None
+    assert comparison.mean_gain(cells_of(alone)) is None
+
+
+def test_the_difference_of_the_mean_gain_is_given_over_the_same_tasks():
+    source = SOURCES["ruoss2023"]
+    figures = [
+        Figure(source, "t", task, "rope", positions, 50.0, "read", "")
+        for task in ("reverse_string",)
+        for positions in ("consecutive", "randomized")
+    ]
+    figures.append(Figure(source, "abstract", "", "", "", 12.0, "read", ""))
+    cells = cells_of(_scored("a", 50), _scored("b", 70, positions="randomized"))
+    assert comparison.mean_gain(cells, figures).difference == pytest.approx(8)
+
+
+@pytest.mark.parametrize(
+    ("difference", "text"),
+    [(1.26, "+1.3"), (-0.04, "0.0"), (-2.0, "−2.0"), (None, "–"), (0.0, "0.0")],
+)
+def test_differences_have_their_sign(difference, text):
+    assert comparison.signed(difference) == text
+
+
+def test_every_known_figure_has_a_standing_that_is_printed():
+    cells = cells_of(_scored("a", 50, task="cycle_navigation"))
+    standings = {row[6] for row in comparison.text_rows(comparison.compare(cells))}
+    assert standings == {"unverified", "read"}
+    assert standings <= set(published.STANDINGS)

@@ -1,0 +1,73 @@
+"""A config's mesh, from its fields to the devices and to a resumed run."""
+
+import math
+
+import jax
+import pytest
+
+from configs import base
+from experiments import workdir
+from experiments.build import build
+from experiments.mesh import make_sharding, without_mesh
+
+
+def config_with(**mesh):
+    config = base.get_config()
+    config.model.num_layers = 1
+    config.model.embed_dim = 16
+    config.train.max_length = 4
+    config.train.buckets = 1
+    config.eval.lengths = "4"
+    config.mesh.update(mesh)
+    return config
+
+
+def test_one_device_unless_the_config_says_more():
+    assert make_sharding(base.get_config()) is None
+    assert build(config_with()).recipe.sharding is None
+    assert make_sharding(config_with(data=-1), jax.devices()[:1]) is None
+
+
+def test_mesh_and_rules_come_from_the_config():
+    config = config_with(data=-1, tensor=2, rules="embed=(fsdp, data), vocab=()")
+    config.mesh.sequence_form = "ulysses"
+    config.train.accumulate = 4
+    recipe = build(config).recipe
+    sharding = recipe.sharding
+    assert {n: s for n, s in sharding.sizes.items() if s > 1} == {
+        "data": 4,
+        "tensor": 2,
+    }
+    assert sharding.rules.mesh_axes("embed") == ("fsdp", "data")
+    assert sharding.rules.mesh_axes("vocab") == ()
+    assert sharding.sequence_form == "ulysses"
+    assert recipe.accumulate == 4
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        ({"data": 3}, "mesh: .* 3 devices, but there are 8"),
+        ({"tensor": 8, "rules": "heads=tensr"}, "mesh: .* Did you mean 'tensor'"),
+        (
+            {"sequence": 8, "sequence_form": "rnig"},
+            "mesh.sequence_form='rnig' .*'ring'",
+        ),
+        ({"tensor": -1, "rules": "heads=()"}, None),
+        ({"fsdp": 8}, None),
+    ],
+)
+def test_meshes_are_refused_by_name(mesh, message):
+    if message is None:
+        assert math.prod(build(config_with(**mesh)).recipe.sharding.sizes.values()) == 8
+        return
+    with pytest.raises(ValueError, match=message):
+        build(config_with(**mesh))
+
+
+def test_a_run_is_the_same_run_on_another_mesh():
+    """So that a folder trained on eight devices can go on, and be scored, on one."""
+    plain = workdir.plain
+    one, many = plain(config_with()), plain(config_with(fsdp=8))
+    assert workdir.config_hash(one) == workdir.config_hash(many)
+    assert without_mesh(many) == one

@@ -1,0 +1,111 @@
+"""Costs told beforehand: against the compiled program, and sums by hand."""
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments import plan
+from experiments.command import UsageError
+from experiments.hardware import HARDWARE
+from experiments.plan_costs import Plan, Shape, make_plan, roofline
+from ropejax.operations import Operations
+from ropejax.training.step import draw_batch, init_state, update
+from tests.experiments.small_recipe import recipe
+
+CHE = str(pathlib.Path(__file__).parents[2] / "configs" / "che.py")
+
+
+@pytest.mark.parametrize("name", ["rope", "t5"])
+def test_memory_is_that_of_the_compiled_step(name):
+    made = recipe(name)
+
+    def step(state):
+        lengths = jnp.full((made.batch_size,), 24, jnp.int32)
+        return update(made, state, *draw_batch(made, state, lengths, 24))
+
+    state = jax.eval_shape(lambda: init_state(made, 0))
+    program = jax.jit(step, donate_argnums=0).lower(state).compile()
+    temporary = program.memory_analysis().temp_size_in_bytes
+    found = make_plan(made)
+    assert 0.7 < found.shapes[0].activation_bytes / temporary < 1.5
+    held = program.memory_analysis().argument_size_in_bytes
+    assert found.parameter_bytes + found.optimizer_bytes == pytest.approx(
+        held, rel=0.02
+    )
+
+
+def test_parameters_are_counted_and_cut_over_the_mesh():
+    whole = make_plan(recipe())
+    numbers = sum(
+        x.size for x in jax.tree.leaves(recipe().model.init(jax.random.key(0)))
+    )
+    assert whole.parameters == numbers
+    assert whole.parameter_bytes == 4 * numbers
+    assert whole.optimizer_bytes == pytest.approx(8 * numbers, rel=0.01)  # two moments
+    copies = make_plan(recipe(sizes={"data": 8}))
+    assert copies.parameter_bytes == whole.parameter_bytes
+    parts = make_plan(recipe(sizes={"fsdp": 8}))
+    assert parts.parameter_bytes < whole.parameter_bytes / 4
+    assert parts.optimizer_bytes < whole.optimizer_bytes / 4
+    assert copies.devices == parts.devices == 8
+
+
+def test_rows_divide_activations_and_not_operations():
+    whole, copies = (make_plan(recipe(sizes=s)).shapes[0] for s in (None, {"data": 8}))
+    assert copies.activation_bytes == pytest.approx(whole.activation_bytes / 8, rel=0.1)
+    assert copies.operations == whole.operations
+
+
+def test_what_devices_send_each_other():
+    numbers = make_plan(recipe()).parameters
+    sent = lambda **sizes: make_plan(recipe(sizes=sizes)).shapes[0].sent_bytes
+    assert sent(data=8) == {"data": pytest.approx(2 * 7 / 8 * 4 * numbers)}
+    assert sent(fsdp=8) == {"fsdp": pytest.approx(3 * 7 / 8 * 4 * numbers)}
+    # Hidden states [16 / 2, 48, 32] in float32, four sums for each of two layers.
+    hidden = 8 * 48 * 32 * 4
+    assert sent(data=2, tensor=4)["tensor"] == pytest.approx(2 * 4 * 2 * 3 / 4 * hidden)
+
+
+@pytest.mark.fast
+def test_roofline_by_hand():
+    shape = Shape(40, 80, Operations(products=2e15), 1e9, {"data": 9e9})
+    made = Plan(2, 10, 1e9, 1e9, 2e9, (shape,))
+    found = roofline(made, shape, HARDWARE["h100"], "bfloat16")
+    assert found.compute_s == pytest.approx(2e15 / (2 * 989e12))
+    assert found.memory_s == pytest.approx((3 + 2 + 4 + 2) * 1e9 / 3350e9)
+    assert found.links_s == pytest.approx(9 / 450)
+    assert found.overlapped_s == found.compute_s
+    assert found.in_turn_s == pytest.approx(sum(found))
+
+
+def test_a_plan_that_does_not_fit_says_what_would(capsys):
+    asked = [f"--config={CHE}", "--config.train.buckets=1"]
+    assert plan.main([*asked, "--mesh=data=2", "--memory_gb=0.05"]) == 1
+    assert "does not fit" in capsys.readouterr().out
+    assert plan.main([*asked, "--mesh=data=2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["fits"] is True
+    assert found["devices"] == 2
+    assert found["shapes"][0]["operations"]["unbounded_loops"] == 0
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hardware=h1000"], "h100"),
+        (["--mesh=data"], "axis=size"),
+        (["--mesh=data=2,data=4"], "each axis once"),
+        (["--mesh=date=2"], "data"),
+        (["--mesh=tensor=3"], "num_heads=8"),
+        (["--config.mesh.tensor=3"], "num_heads=8"),
+        (["--config.mesh.data=-1"], "mesh.data=-1 depends"),
+        (["--memory_gb=0"], "positive"),
+    ],
+)
+def test_slips_are_told(arguments, message):
+    with pytest.raises((UsageError, ValueError), match=message):
+        plan.main([f"--config={CHE}", *arguments])

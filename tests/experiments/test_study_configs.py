@@ -1,0 +1,165 @@
+"""The studies that are shipped: their runs are those of the protocols they name."""
+
+import collections
+import pathlib
+
+import pytest
+
+from experiments import build, lengths, sweep
+from experiments.study_cost import Costs
+from experiments.workdir import flat
+from ropejax.tasks import TASKS
+
+FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"
+NAMES = ("deletang2022", "ruoss2023", "su_robustness")
+PAPER_TASKS = 15
+PAPER_RUNS = 3 * 10  # learning rates and seeds
+
+
+def runs_of(name, arg):
+    runs, merged = sweep.load(f"{FOLDER / name}.py:{arg}")
+    assert merged == 0
+    return runs
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("name", "arg", "runs", "programs"),
+    [
+        ("ruoss2023", "form=full", 15 * 11 * PAPER_RUNS, 15 * 11),
+        ("ruoss2023", "form=medium", 15 * 11 * 3, 15 * 11),
+        ("ruoss2023", "form=mini", 4 * 2 * 3, 4 * 2),
+        ("ruoss2023", "form=range", 4 * 4 * 3, 4 * 4),
+        ("ruoss2023", "form=test_positions", 4 * 3, 4),
+        ("ruoss2023", "form=draws", 4 * 4 * 3, 4 * 4),
+        ("ruoss2023", "form=sorting", 4 * 2 * 3, 4 * 2),
+        ("ruoss2023", "form=causal", 4 * 2 * 3, 4 * 2),
+        ("ruoss2023", "form=causal,scale=full", 15 * 2 * PAPER_RUNS, 15 * 2),
+        ("deletang2022", "form=full", 15 * (5 + 4) * PAPER_RUNS, 15 * (5 + 4)),
+        ("deletang2022", "form=medium", 15 * (5 + 4) * 3, 15 * (5 + 4)),
+        ("deletang2022", "form=mini", (4 * 2 + 3) * 3, 4 * 2 + 3),
+        ("su_robustness", "form=full", 2 * 2 * 3 * PAPER_RUNS, 2 * 2 * 3),
+        ("su_robustness", "form=mini", 2 * 2 * 3 * 3, 2 * 2 * 3),
+    ],
+)
+def test_a_form_has_the_runs_and_programs_that_it_says(name, arg, runs, programs):
+    found = runs_of(name, arg)
+    assert len(found) == runs
+    assert len({run.group for run in found}) == programs
+    header = (FOLDER / f"{name}.py").read_text().split('"""')[1]
+    form = arg.removeprefix("form=").split(",")[0]
+    if arg == f"form={form}" and form in ("full", "medium", "mini"):
+        assert f"{runs:,} runs" in header
+    assert "Cost, " in header
+    assert "{" not in header
+
+
+@pytest.mark.fast
+def test_the_whole_table_is_trained_and_scored_as_published():
+    """Ruoss et al. 2023 and Deletang et al. 2022, appendix A."""
+    runs = runs_of("ruoss2023", "form=full")
+    cells = collections.Counter(
+        (
+            config["task"]["name"],
+            config["encoding"]["name"],
+            config["positions"]["name"],
+        )
+        for config in (run.config for run in runs)
+    )
+    assert set(cells.values()) == {PAPER_RUNS}
+    assert len({task for task, _, _ in cells}) == PAPER_TASKS
+    plain = {encoding for _, encoding, scheme in cells if scheme == "consecutive"}
+    randomized = {encoding for _, encoding, scheme in cells if scheme == "randomized"}
+    assert plain == randomized | {"none"}
+    assert len(randomized) == 5
+    for run in runs:
+        train, model = run.config["train"], run.config["model"]
+        assert (train["max_length"], train["batch_size"]) == (40, 128)
+        assert lengths.parse(run.evaluations[0]["lengths"]) == tuple(range(1, 501))
+        sizes = (model["num_layers"], model["embed_dim"], model["num_heads"])
+        assert sizes == (5, 64, 8)
+    assert {run.config["optim"]["learning_rate"] for run in runs} == {1e-4, 3e-4, 5e-4}
+
+
+@pytest.mark.fast
+def test_tables_of_studies_hold_every_task_of_the_benchmark():
+    tasks = {run.config["task"]["name"] for run in runs_of("ruoss2023", "form=medium")}
+    assert tasks <= set(TASKS)
+    assert len(tasks) == PAPER_TASKS
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("form", "changed"),
+    [
+        ("range", {"positions.options"}),
+        ("draws", {"positions.options"}),
+        ("sorting", {"positions.options"}),
+        ("causal", {"model.causal"}),
+        ("test_positions", set()),
+    ],
+)
+@pytest.mark.parametrize("scale", ["mini", "full"])
+def test_an_ablation_changes_one_thing(form, changed, scale):
+    runs = runs_of("ruoss2023", f"form={form},scale={scale}")
+    one_cell = [
+        flat(run.config)
+        for run in runs
+        if run.config["task"] == runs[0].config["task"] and run.rank == (0, 0)
+    ]
+    differing = {
+        name
+        for fields in one_cell[1:]
+        for name in fields
+        if fields[name] != one_cell[0][name]
+    }
+    assert differing == changed
+    assert len(runs[0].evaluations) == (3 if form == "test_positions" else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "arg"),
+    [
+        ("ruoss2023", "form=full"),
+        ("ruoss2023", "form=draws"),
+        ("deletang2022", "form=mini"),
+        ("su_robustness", "form=mini"),
+    ],
+)
+def test_each_kind_of_model_and_positions_of_a_study_can_be_built(name, arg):
+    """On the task with the most tokens, where ids would run out first."""
+    kinds = {}
+    for run in runs_of(name, arg):
+        config = run.config
+        parts = [config[group] for group in ("model", "encoding", "positions")]
+        kind = repr([parts, run.evaluations])
+        longest = ("reverse_string", "duplicate_string").count(config["task"]["name"])
+        if kind not in kinds or longest:
+            kinds[kind] = run
+    for run in kinds.values():
+        for settings in run.evaluations:
+            build.build(run.config | {"eval": settings})
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("name", NAMES)
+def test_mini_forms_are_estimated_to_end_in_half_an_hour_on_two_cores(name):
+    runs = runs_of(name, "form=mini")
+    costs = Costs(runs, {})
+    assert 0.5 * 3600 < sum(map(costs.seconds, runs)) <= 3600
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("name", "arg", "message"),
+    [
+        ("ruoss2023", "form=huge", "form must be one of full, medium, mini, range"),
+        ("ruoss2023", "form=mini,scale=full", "leave scale out"),
+        ("ruoss2023", "form=draws,scale=big", "scale must be one of"),
+        ("deletang2022", "form=draws", "form must be one of full, medium, mini"),
+        ("su_robustness", "from=mini", "Did you mean form"),
+    ],
+)
+def test_unknown_forms_are_refused(name, arg, message):
+    with pytest.raises(ValueError, match=message):
+        runs_of(name, arg)
