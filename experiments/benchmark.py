@@ -18,6 +18,7 @@ import sys
 SUITES = {
     "che": "training step, evaluation and samplers of the Chomsky-hierarchy benchmark",
     "encodings": "every position encoding beside none and RoPE",
+    "population": "models x steps a second of populations, by number of members",
     "attention": "attention engines beside jax.nn.dot_product_attention",
 }
 

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from ropejax.encodings import Encoding
 from ropejax.nn import TransformerSpec
+from ropejax.positions import Abacus
 from ropejax.positions.base import PositionScheme
 from ropejax.tasks import Task
 from ropejax.training.step import apply_model
@@ -60,7 +62,7 @@ def check_scorable(evaluation: Evaluation, model: TransformerSpec, task: Task) -
 def check_counts(config: ConfigDict) -> None:
     """Raises ValueError unless numbers that count something are at least 1."""
     names = ("steps", "batch_size", "max_length", "buckets", "steps_per_dispatch")
-    for name in (*names, "log_every", "save_every", "keep"):
+    for name in (*names, "accumulate", "log_every", "save_every", "keep"):
         if config.train[name] < 1:
             raise ValueError(
                 f"train.{name} must be at least 1, got {config.train[name]}."
@@ -101,6 +103,7 @@ def check_places(
                 f"encoding.options='max_position=...' above that, or choose shorter "
                 "lengths or another position scheme."
             )
+        check_streams(kind.encoding, scheme, num_tokens, what)
     try:
         jax.eval_shape(partial(_forward, model, task, scheme, max_length))
     except ValueError as error:
@@ -108,6 +111,29 @@ def check_places(
             f"{when} with {model.pattern[0].encoding.title} and "
             f"{scheme.title.lower()} positions: {error}"
         ) from None
+
+
+def check_streams(
+    encoding: Encoding, scheme: PositionScheme, num_tokens: int, what: str
+) -> None:
+    """Raises ValueError where a table of digits is smaller than digits may be.
+
+    Args:
+        encoding: one method, or several put together.
+        scheme: where tokens are placed.
+        num_tokens: the longest row.
+        what: what is placed, for messages.
+    """
+    for _, part in getattr(encoding, "parts", ()):
+        check_streams(part, scheme, num_tokens, what)
+    if getattr(encoding, "stream", "") != "digit" or not isinstance(scheme, Abacus):
+        return
+    bound = scheme.digit_bound(num_tokens)
+    if bound > encoding.num_ids:
+        raise ValueError(
+            f"{what}, with digits up to {bound - 1}, but a table of {encoding.num_ids} "
+            f"rows; set max_position={bound} or more in encoding.options."
+        )
 
 
 def _forward(model, task, scheme, max_length):
@@ -119,6 +145,6 @@ def _forward(model, task, scheme, max_length):
         batch.lengths,
         num_tokens=batch.tokens.shape[1],
         num_layers=model.dims.num_layers,
-        tokens=batch.tokens,
+        tokens=task.placing_tokens(batch),
     )
     return apply_model(model, model.init(rng), batch, placement)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from experiments.interrupt import StoppedError
+from experiments.interrupt import DivergedError, StoppedError
 from experiments.options import nearest
 
 _OURS = [
@@ -97,15 +97,18 @@ def print_catalogues() -> int:
     """Prints tasks, encodings, position schemes and curricula, one line each."""
     from ropejax.encodings import ENCODINGS
     from ropejax.nn.patterns import PATTERNS
+    from ropejax.nn.recurrent import CELLS
     from ropejax.positions import POSITIONS
-    from ropejax.tasks import TASKS
+    from ropejax.tasks import MORE_TASKS, TASKS
     from ropejax.training import CURRICULA
 
     for title, catalogue in {
-        "tasks (task.name)": TASKS,
+        "tasks (task.name): the Chomsky hierarchy": TASKS,
+        "more tasks (task.name)": MORE_TASKS,
         "encodings (encoding.name)": ENCODINGS,
         "position schemes (positions.name, eval.positions)": POSITIONS,
         "layer patterns (model.pattern)": PATTERNS,
+        "recurrent models (model.kind, model.kind_options)": CELLS,
         "curricula (train.curriculum)": CURRICULA,
     }.items():
         print(f"{title}:")
@@ -156,6 +159,9 @@ def run(main: Callable[[], int]) -> NoReturn:
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except DivergedError as diverged:
+        print(f"error: {diverged}", file=sys.stderr)
+        sys.exit(1)
     except StoppedError as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(130)

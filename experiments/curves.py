@@ -1,7 +1,7 @@
 """The training curve of a run: means over some steps, as rows and for TensorBoard."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import optax
@@ -22,6 +22,7 @@ class Curves:
         first: step at which this process starts; a later point of an earlier process,
             killed after its last checkpoint, is overwritten.
         learning_rate: its value by step.
+        utilization: model FLOPs utilization by lengths and speed; None if unknown.
     """
 
     def __init__(
@@ -32,9 +33,10 @@ class Curves:
         every: int,
         first: int,
         learning_rate: optax.Schedule,
+        utilization: Callable[[np.ndarray, float], float] | None = None,
     ):
         self._writer, self._every = writer, every
-        self._learning_rate = learning_rate
+        self._learning_rate, self._utilization = learning_rate, utilization
         self._board = SummaryWriter(str(folder), purge_step=first + 1)
         self._window: list[Mapping[str, np.ndarray]] = []
         self._seconds: list[tuple[int, float]] = []
@@ -78,6 +80,9 @@ class Curves:
         point["mean_length"] = mean("length")
         point["learning_rate"] = float(self._learning_rate(step - 1))
         point["steps_per_s"] = self._speed()
+        if self._utilization is not None:
+            lengths = np.concatenate([w["length"] for w in self._window])
+            point["mfu"] = self._utilization(lengths, point["steps_per_s"])
         self._window = []
         self._writer.write("training", step=step, **point)
         for name, value in point.items():

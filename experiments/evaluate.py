@@ -2,6 +2,7 @@ r"""Scores a trained run at any lengths, also with other positions than in train
 
     python -m experiments.evaluate --workdir=runs/reverse --lengths=1:500
     python -m experiments.evaluate --workdir=runs/reverse --positions=evenly_spaced
+    python -m experiments.evaluate --workdir=runs/reverse --sets=sets
     python -m experiments.evaluate --workdir=runs/reverse --lengths=50:500:50 \
         --positions="randomized(max_position=1024)" \
         --encoding_options="distance=Rectified(512)"
@@ -29,9 +30,11 @@ from experiments import (
 )
 from experiments.build import PARTS, make_positions
 from experiments.checks import Evaluation, check_scorable
+from experiments.evaluation_sets_content import FixedSet
 from experiments.run import Run, open_run
 from ropejax.evaluation import LengthScore
 from ropejax.nn import TransformerSpec
+from ropejax.tasks import Task
 
 SHOWN_AT_MOST = 12
 """Up to so many lengths, the summary shows just those that were asked for."""
@@ -57,6 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         default="",
         help="settings of the encoding to change, with the same parameters",
     )
+    parser.add_argument(
+        "--sets",
+        metavar="DIR",
+        help="score fixed sets of experiments.evaluation_sets, instead of fresh ones",
+    )
     for name, what in {
         "samples": "sequences a length",
         "draws": "draws of positions a length; they divide the samples",
@@ -76,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lengths_text=given.lengths,
         positions=given.positions,
         encoding_options=given.encoding_options,
+        sets=given.sets,
         changes={
             name: getattr(given, name)
             for name in ("samples", "draws", "seed")
@@ -92,6 +101,7 @@ def evaluate_run(
     positions: str | None = None,
     encoding_options: str = "",
     changes: Mapping[str, int] | None = None,
+    sets: str | pathlib.Path | None = None,
     console: Console | None = None,
 ) -> dict[int, LengthScore]:
     """Scores a run's newest state, appends rows to its results, and prints a summary.
@@ -103,6 +113,7 @@ def evaluate_run(
             that of the run's config if None.
         encoding_options: settings of the encoding to change.
         changes: `samples`, `draws` and `seed` that differ from the run's config.
+        sets: folder of fixed evaluation sets; fresh examples are drawn if None.
         console: where progress and summary are shown; the terminal if None.
 
     Returns:
@@ -122,6 +133,7 @@ def evaluate_run(
         recipe.task,
         evaluation,
         run.score_labels(int(state.step), positions=where, encoding=encoding),
+        None if sets is None else fixed_sets(recipe.task, evaluation, sets),
     )
     with run.writer() as writer:
         scores = scoring.score(asked, state.params, run.folder, writer, console)
@@ -149,6 +161,25 @@ def changed_evaluation(
     return dataclasses.replace(evaluation, **changes), label
 
 
+def fixed_sets(
+    task: Task, evaluation: Evaluation, data_dir: str | pathlib.Path
+) -> dict[int, FixedSet]:
+    """Returns the fixed set of each length, with the evaluation's samples and seed.
+
+    Raises:
+        ValueError: if one is missing, with the command that makes it, or damaged.
+    """
+    from experiments.evaluation_sets_read import read_sets  # imports TFDS: a second
+
+    return read_sets(
+        task,
+        evaluation.lengths,
+        data_dir,
+        samples=evaluation.samples,
+        seed=evaluation.seed,
+    )
+
+
 def changed_model(run: Run, text: str) -> tuple[TransformerSpec, str | None]:
     """Returns the run's model with settings of its encoding changed, and their label.
 
@@ -159,6 +190,11 @@ def changed_model(run: Run, text: str) -> tuple[TransformerSpec, str | None]:
     given = options.parse(text, "--encoding_options", PARTS)
     if not given:
         return model, None
+    if not isinstance(model, TransformerSpec):
+        raise ValueError(
+            f"--encoding_options={text!r} is for Transformers of one part; this run "
+            f"has model.kind={run.config['model']['kind']}."
+        )
     pattern = tuple(
         kind._replace(
             encoding=options.change(kind.encoding, given, "--encoding_options")

@@ -1,4 +1,4 @@
-"""Ctrl-C and termination, heard between two dispatches, so that nothing is lost."""
+"""What ends training early; Ctrl-C is heard between dispatches, so nothing is lost."""
 
 import signal
 import threading
@@ -8,6 +8,10 @@ from types import TracebackType
 
 class StoppedError(Exception):
     """A run was asked to stop, and its state is on disk."""
+
+
+class DivergedError(Exception):
+    """Training stopped before a step that is not finite; the message says more."""
 
 
 class Interrupt:

@@ -5,7 +5,8 @@ from typing import Any
 
 from experiments.build import Experiment
 from experiments.workdir import config_hash
-from ropejax.tasks import TASKS
+from ropejax.nn.recurrent import CELLS
+from ropejax.tasks import ALL_TASKS
 
 
 def with_options(name: str, text: str) -> str:
@@ -34,9 +35,14 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
         names[f"{group}_title"] = config[group].get("title") or with_options(
             title, text
         )
+    kind, options = config["model"]["kind"], config["model"]["kind_options"]
+    if kind in CELLS:  # in tables, it stands where Transformers have their encoding
+        title = with_options(recipe.model.cell.title, options)
+        names["encoding"] = with_options(kind, options)
+        names["encoding_title"] = config["encoding"]["title"] or title
     return names | {
         "study": config["study"] or None,
-        "task_order": list(TASKS).index(config["task"]["name"]),
+        "task_order": list(ALL_TASKS).index(config["task"]["name"]),
         "seed": experiment.seed,
         "learning_rate": config["optim"]["learning_rate"],
         "train_max_length": config["train"]["max_length"],
@@ -46,4 +52,6 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
 def run_id(config: Mapping[str, Any]) -> str:
     """Returns a name that only runs with the same settings share."""
     names = [config[group]["name"] for group in ("task", "encoding", "positions")]
+    if config["model"]["kind"] in CELLS:
+        names[1] = config["model"]["kind"]
     return "-".join([*names, f"seed{config['train']['seed']}", config_hash(config)])

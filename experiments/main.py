@@ -7,6 +7,7 @@ r"""Trains and scores one model; the same command resumes a run that was stopped
 Every field of a config can be set as --config.group.field=value.
 """
 
+import argparse
 from collections.abc import Sequence
 
 from experiments import command, overrides
@@ -20,6 +21,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--list", action="store_true", help="print names for configs, and stop"
     )
+    parser.add_argument(
+        "--profile",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="trace so many steps into WORKDIR/profile, for Perfetto and XProf",
+    )
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="train together with other processes, started by the same command; under "
+        "Slurm, Open MPI, Kubernetes and on TPU pods nothing more is needed",
+    )
+    parser.add_argument(
+        "--coordinator", metavar="HOST:PORT", help="address of the first process"
+    )
+    parser.add_argument("--num_processes", type=int, metavar="N", help="how many")
+    parser.add_argument("--process_id", type=int, metavar="I", help="this one, from 0")
     given, rest = command.parse(parser, argv)
     if given.list:
         return command.print_catalogues()
@@ -28,11 +47,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise command.UsageError(f"--{name} is missing; --help shows an example.")
     config = overrides.load(given.config, rest)
     command.prepare_jax(given.compile_cache)
+    _join(given)
 
     from experiments.run import run_experiment
 
-    run_experiment(config, given.workdir)
+    run_experiment(config, given.workdir, profile=given.profile)
     return 0
+
+
+def _join(given: argparse.Namespace) -> None:
+    """Joins the other processes, if the command line says that there are any."""
+    where = (given.coordinator, given.num_processes, given.process_id)
+    if not given.distributed:
+        if where != (None, None, None):
+            raise command.UsageError(
+                "--coordinator, --num_processes and --process_id need --distributed."
+            )
+        return
+    from experiments import processes
+
+    processes.initialize(*where)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ the file first, so that a slip is answered with the nearest names and not a trac
 import importlib.util
 import pathlib
 import re
+import types
 from collections.abc import Iterator, Sequence
 
 from absl import flags
@@ -43,7 +44,7 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
         ValueError: if the file, a field or a value is not as it should be.
     """
     config = _get_config(*_split(config_file))
-    for path in _paths(overrides):
+    for path in paths(overrides):
         _check_field(config, path)
     argv = ["experiments", *overrides]
     values = flags.FlagValues()
@@ -71,16 +72,23 @@ def _split(config_file: str) -> tuple[pathlib.Path, str]:
     return file, argument
 
 
-def _get_config(file: pathlib.Path, argument: str) -> ConfigDict:
+def load_module(file: pathlib.Path) -> types.ModuleType:
+    """Returns a config's file as a module."""
     spec = importlib.util.spec_from_file_location(f"config_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def _get_config(file: pathlib.Path, argument: str) -> ConfigDict:
+    module = load_module(file)
     if not hasattr(module, "get_config"):
         raise ValueError(f"--config: {file} defines no get_config.")
     return module.get_config(argument)
 
 
-def _paths(overrides: Sequence[str]) -> Iterator[str]:
+def paths(overrides: Sequence[str]) -> Iterator[str]:
+    """Yields the dotted names of the fields that a command line sets."""
     for text in overrides:
         if match := re.match(r"--?(?:no)?config\.([^=]*)", text):
             yield match[1]

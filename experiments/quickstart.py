@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def quick(folder: pathlib.Path, seeds: int, *, short: bool) -> None:
     """Trains and scores all runs of the quickstart, and prints and draws the result."""
-    from experiments import plots, results, summaries, tables
+    from experiments import plots, results, summaries, summarize, tables
     from experiments.run import run_experiment
 
     console = Console()
@@ -70,7 +70,7 @@ def quick(folder: pathlib.Path, seeds: int, *, short: bool) -> None:
     rows = results.read(folder)
     console.print()
     tables.print_summary(rows, console=console)
-    cells = summaries.group_cells(summaries.summarize_runs(rows))
+    cells = summaries.group_cells(summarize.summarize_runs(rows))
     figure = plots.accuracy_by_length(cells)
     pictures = plots.save(figure, folder / "accuracy_by_length", ("png",))
     minutes = (time.monotonic() - start) / 60

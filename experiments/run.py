@@ -10,24 +10,32 @@ From a notebook:
     scores = run_experiment(config, "runs/even_pairs")
 """
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import labels, results, scoring, tables, workdir
+from experiments import labels, processes, results, scoring, tables, workdir
 from experiments.build import Experiment, build
 from experiments.curves import Curves
 from experiments.interrupt import Interrupt, StoppedError
+from experiments.mesh import without_mesh
+from experiments.nonfinite import diverged, keep_batch
+from experiments.profiling import Profiler
 from experiments.progress import Bar, figures
 from experiments.provenance import provenance
 from experiments.results import ResultsWriter
+from experiments.utilization import utilization_here
 from ropejax.evaluation import LengthScore
-from ropejax.training import Progress, TrainState, init_state, train
+from ropejax.training import NonFiniteError, Progress, TrainState, init_state, train
 from ropejax.training.checkpoint import Checkpoints
+from ropejax.training.nonfinite import is_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +95,7 @@ def run_experiment(
     *,
     console: Console | None = None,
     summary: bool = True,
+    profile: int = 0,
 ) -> dict[int, LengthScore]:
     """Trains a config to its end, resuming what the folder holds, and scores it.
 
@@ -95,6 +104,7 @@ def run_experiment(
         folder: the run's workdir; made if absent.
         console: where progress is shown; the terminal if None.
         summary: print a table of the scores at the end.
+        profile: trace at least so many training steps; 0 for no trace.
 
     Returns:
         Scores by length.
@@ -103,18 +113,22 @@ def run_experiment(
         ValueError: if the config cannot be, or the folder holds another one.
         StoppedError: after Ctrl-C or SIGTERM; the same call resumes.
     """
-    console = console or Console()
     config = workdir.plain(config)
+    processes.check_agreement(config)
+    first = processes.is_first()
+    console = (console or Console()) if first else Console(quiet=True)
     run = Run(config, build(config), pathlib.Path(folder))
+    processes.check_mesh(run.experiment.recipe.sharding)
     workdir.check_same(run.folder, config)
     _tell_of_new_schedule(run, console)
-    with workdir.locked(run.folder):
-        workdir.write_config(run.folder, config)
-        with run.writer() as writer:
+    with workdir.locked(run.folder) if first else contextlib.nullcontext():
+        if first:
+            workdir.write_config(run.folder, config)
+        with run.writer() if first else processes.Silent() as writer:
             writer.write("run", config=config, **provenance())
-            state = train_run(run, writer, console)
+            state = train_run(run, writer, console, profile)
             scores = score_run(run, state, writer, console)
-    if summary:
+    if summary and first:
         tables.print_summary(results.read(run.folder), console=console)
     return scores
 
@@ -131,13 +145,16 @@ def _tell_of_new_schedule(run: Run, console: Console) -> None:
         )
 
 
-def train_run(run: Run, writer: ResultsWriter, console: Console) -> TrainState:
+def train_run(
+    run: Run, writer: ResultsWriter, console: Console, profile: int = 0
+) -> TrainState:
     """Trains, from the newest checkpoint if there is one, and returns the last state.
 
     Raises:
         StoppedError: after Ctrl-C or SIGTERM, with the state saved.
     """
     settings, steps = run.config["train"], run.experiment.steps
+    profiler = Profiler(run.folder / "profile", profile)
     checkpoints = Checkpoints(
         run.folder / "checkpoints",
         keep=settings["keep"],
@@ -147,17 +164,23 @@ def train_run(run: Run, writer: ResultsWriter, console: Console) -> TrainState:
     if first:
         what = f"resuming at step {first} of" if first < steps else "already trained to"
         console.print(f"{run.folder}: {what} {steps}")
-    curves = Curves(
-        writer,
-        run.folder / "tensorboard",
-        every=settings["log_every"],
-        first=first,
-        learning_rate=run.experiment.learning_rate,
-    )
+    curves = None
+    if processes.is_first():
+        curves = Curves(
+            writer,
+            run.folder / "tensorboard",
+            every=settings["log_every"],
+            first=first,
+            learning_rate=run.experiment.learning_rate,
+            utilization=utilization_here(run.experiment.recipe),
+        )
 
     def on_dispatch(progress: Progress) -> None:
-        bar.show(progress.step, figures(curves.add(progress)))
-        if not interrupt.asked:
+        if curves is not None:
+            bar.show(progress.step, figures(curves.add(progress)))
+        profiler.after(progress.step)
+        _tell_of_nonfinite(run, progress, console)
+        if not processes.any_process(interrupt.asked):
             return
         checkpoints.wait()
         if progress.step not in checkpoints.steps():
@@ -179,14 +202,34 @@ def train_run(run: Run, writer: ResultsWriter, console: Console) -> TrainState:
                 run.experiment.recipe,
                 steps=steps,
                 seed=run.experiment.seed,
+                length_seed=run.experiment.length_seed,
                 steps_per_dispatch=settings["steps_per_dispatch"],
                 save_every=settings["save_every"],
                 saver=checkpoints,
                 on_dispatch=on_dispatch,
             )
+    except NonFiniteError as error:
+        checkpoints.wait()
+        raise diverged(run.folder, run.experiment.recipe, error) from None
     finally:
-        curves.close()
+        profiler.close()
+        if curves is not None:
+            curves.close()
         checkpoints.close()
+
+
+def _tell_of_nonfinite(run: Run, progress: Progress, console: Console) -> None:
+    """Keeps the batches of steps that were skipped or counted, and says so."""
+    count = len(progress.metrics.loss)
+    recipe = run.experiment.recipe
+    for at in np.flatnonzero(~np.asarray(is_finite(progress.metrics))):
+        step = progress.step - count + int(at)
+        before = progress.state._replace(step=jnp.int32(step))
+        path = keep_batch(run.folder, recipe, before)
+        console.print(
+            f"step {step}: loss or gradient not finite "
+            f"(train.nonfinite={recipe.nonfinite}); its batch is in {path}"
+        )
 
 
 def score_run(
@@ -194,20 +237,22 @@ def score_run(
 ) -> dict[int, LengthScore]:
     """Scores a state as the run's config says, and appends rows."""
     experiment = run.experiment
+    sharding = experiment.recipe.sharding
+    params = state.params if sharding is None else sharding.collected(state.params)
     asked = scoring.Scoring(
         experiment.recipe.model,
         experiment.recipe.task,
         experiment.evaluation,
         run.score_labels(int(state.step), positions=run.test_positions),
     )
-    return scoring.score(asked, state.params, run.folder, writer, console)
+    return scoring.score(asked, params, run.folder, writer, console)
 
 
-def open_run(folder: str | pathlib.Path) -> tuple[Run, TrainState]:
-    """Returns a run and its newest state, without touching its folder.
+def read_run(folder: str | pathlib.Path) -> Run:
+    """Returns the run of a folder, on one device, without touching it.
 
     Raises:
-        ValueError: if there is no run, or no checkpoint that can be read.
+        ValueError: if there is no run.
     """
     folder = pathlib.Path(folder)
     config = workdir.read_config(folder)
@@ -216,9 +261,20 @@ def open_run(folder: str | pathlib.Path) -> tuple[Run, TrainState]:
             f"{folder} holds no run (no config.json); train one there with "
             "python -m experiments.main --workdir=..."
         )
-    run = Run(config, build(config), folder)
+    return Run(config, build(without_mesh(config)), folder)
+
+
+def open_run(folder: str | pathlib.Path) -> tuple[Run, TrainState]:
+    """Returns a run and its newest state, without touching its folder.
+
+    Raises:
+        ValueError: if there is no run, or no checkpoint that can be read.
+    """
+    run = read_run(folder)
+    folder = run.folder
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
-    like = init_state(run.experiment.recipe, run.experiment.seed)
+    experiment = run.experiment
+    like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
     state = checkpoints.latest(like)
     checkpoints.close()
     if state is None:

@@ -10,11 +10,12 @@ from rich.console import Console
 
 from experiments import results
 from experiments.checks import Evaluation
+from experiments.evaluation_sets_content import FixedSet
 from experiments.progress import Bar
 from experiments.results import ResultsWriter
 from ropejax.evaluation import LengthScore, evaluate
 from ropejax.nn import TransformerSpec
-from ropejax.tasks import Task
+from ropejax.tasks import Batch, Task
 from ropejax.typing import Params
 
 
@@ -27,12 +28,22 @@ class Scoring:
         task: what it is scored on.
         evaluation: positions, lengths, and numbers of samples.
         labels: fields of every row: run_id, step, and the test-time settings.
+        sets: fixed evaluation sets by length; fresh examples are drawn if None.
     """
 
     model: TransformerSpec
     task: Task
     evaluation: Evaluation
     labels: Mapping[str, Any]
+    sets: Mapping[int, FixedSet] | None = None
+
+    def set_hash(self, length: int) -> str | None:
+        """Returns the hash of the set that a length is scored on; None if fresh."""
+        return self.sets[length].sha256 if self.sets else None
+
+    def examples(self, length: int, bucket: int) -> Batch:
+        """Returns the examples of a length's set, padded to a bucket."""
+        return self.sets[length].batch(self.task, bucket)
 
 
 def score(
@@ -62,7 +73,8 @@ def score(
         def on_length(one: LengthScore) -> None:
             nonlocal start
             now = time.perf_counter()
-            writer.evaluation([row(one) | extra | {"wall_time_s": now - start}])
+            own = {"set_hash": scoring.set_hash(one.length), "wall_time_s": now - start}
+            writer.evaluation([row(one) | extra | own])
             start = now
             scores[one.length] = one
             bar.show(
@@ -83,6 +95,7 @@ def score(
                 seed=evaluation.seed,
                 buckets=evaluation.buckets,
                 on_length=on_length,
+                examples=scoring.examples if scoring.sets else None,
             )
     return dict(sorted(scores.items()))
 
@@ -103,6 +116,7 @@ def known_scores(scoring: Scoring, folder: pathlib.Path) -> dict[int, LengthScor
         one["length"]: from_row(one)
         for one in rows
         if one["length"] in evaluation.lengths
+        and one.get("set_hash") == scoring.set_hash(one["length"])
         and all(one.get(name) == value for name, value in wanted.items())
     }
 

@@ -4,6 +4,8 @@ config.json         every setting, as first written (train.steps may grow)
 checkpoints/        the newest and the best state
 results/            rows: the run, its training curve, its scores by length
 tensorboard/        the training curve, for TensorBoard
+profile/            a trace, if one was asked for
+nonfinite/          steps whose loss or gradient was not finite, if there were any
 """
 
 import fcntl
@@ -26,6 +28,9 @@ FREE = (
     "train.log_every",
     "train.save_every",
     "train.keep",
+    "train.accumulate",
+    "model.remat",
+    "mesh.",
     "eval.",
 )
 """Beginnings of fields that may change from one command on a folder to the next."""

@@ -9,12 +9,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # A module may import from its own layer and from those before it.
 LAYERS = [
-    {"typing", "tokens", "masks", "positions"},
+    {"typing", "operations", "manual_axes", "tokens", "masks", "positions"},
     {"encodings"},
     {"attention"},
     {"nn", "tasks"},
-    {"training"},
-    {"evaluation"},
+    {"training", "sharding"},
+    {"evaluation", "evaluation_members", "analysis"},
     {"testing"},
 ]
 FORBIDDEN = {"experiments", "configs", "ml_collections", "absl", "tests"}
