@@ -54,7 +54,7 @@ TASKS = (
 """In the order of the paper's table."""
 
 MINI = {
-    "even_pairs": (9000, 64),
+    "even_pairs": (6000, 64),
     "missing_duplicate_string": (6000, 32),
     "reverse_string": (4000, 32),
     "bucket_sort": (4000, 32),

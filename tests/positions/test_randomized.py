@@ -75,6 +75,8 @@ def test_order_is_a_permutation_and_each_first_id_equally_likely():
     keys = jax.random.split(jax.random.key(1), 3000)
     orders = np.asarray(jax.jit(jax.vmap(lambda key: random_order(key, 8)))(keys))
     np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(range(8), (3000, 1)))
+    begun = jax.vmap(lambda key: random_order(key, 8, 3))(keys[:50])
+    np.testing.assert_array_equal(begun, orders[:50, :3])
     counts = np.bincount(orders[:, 0], minlength=8)
     assert np.abs(counts - 375).max() < 4.5 * np.sqrt(375 * 7 / 8)
 
@@ -164,5 +166,5 @@ def test_unsorted_draw_holds_the_same_ids_in_another_order():
 
 
 def test_first_of_order_refuses_more_tokens_than_ids():
-    with pytest.raises(ValueError, match="num_tokens=5"):
-        first_of_order(jnp.arange(4)[None], jnp.array([2]), 5)
+    with pytest.raises(ValueError, match="5 tokens"):
+        first_of_order(jnp.arange(5)[None], jnp.array([2]), 4)
