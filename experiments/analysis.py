@@ -1,6 +1,6 @@
 r"""Looks into a trained run: its attention, reach, positions, shifts; draws them.
 
-    python -m experiments.analysis runs/quickstart/randomized
+    python -m experiments.analysis runs/quickstart/randomized-seed0
     python -m experiments.analysis runs/reverse --lengths=10,40,100,200 --samples=4
 
 Writes into the run's folder, under `analysis/`: analysis.json with every number, and
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, rest = command.parse(parser, argv)
     if rest:
         raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
-    if given.workdir is None:
+    if not given.workdir:
         raise command.UsageError("WORKDIR is missing; --help shows an example.")
     command.prepare_jax(given.compile_cache)
 

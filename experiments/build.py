@@ -22,7 +22,9 @@ from experiments.checks import (
     check_counts,
     check_places,
     check_scorable,
+    check_seeds,
 )
+from experiments.fields import check_fields
 from experiments.mesh import make_sharding
 from experiments.options import look_up
 from ropejax.encodings import (
@@ -120,9 +122,12 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
         config: as `configs.base.get_config` returns it, or its `to_dict()`.
 
     Raises:
-        ValueError: for whatever is unknown, out of range, or does not fit together.
+        ValueError: for whatever is unknown or missing, of another type, out of range,
+            or does not fit together.
     """
+    check_fields(config)
     config = ConfigDict(config)
+    check_seeds(config)
     train = config.train
     task = make_task(config)
     encoding = make_encoding(config)
@@ -178,7 +183,7 @@ def make_encoding(config: ConfigDict) -> Encoding:
     cls = look_up(
         config.encoding.name, {**ENCODINGS, COMPOSE: compose}, "encoding.name"
     )
-    return options.construct(cls, given, "encoding.options")
+    return options.construct(cls, given, "encoding.options", classes=PARTS)
 
 
 def make_composition(given: Mapping[str, Any]) -> Encoding:
@@ -225,7 +230,7 @@ def make_positions(
     given = options.parse(text, where[1], PARTS)
     if name == "randomized" and config.positions.as_published:
         given = PUBLISHED.get(config.encoding.name, {}) | given
-    scheme = options.construct(cls, given, where[1])
+    scheme = options.construct(cls, given, where[1], classes=PARTS)
     check_scheme(config, scheme, where[0])
     return scheme
 
@@ -251,6 +256,12 @@ def make_model(
             f"model.num_heads={model.num_heads} must divide "
             f"model.embed_dim={model.embed_dim}; change one of them."
         )
+    kv_heads = model.num_heads if model.num_kv_heads is None else model.num_kv_heads
+    if kv_heads < 1:
+        raise ValueError(
+            f"model.num_kv_heads={kv_heads} must be at least 1 and divide "
+            f"model.num_heads={model.num_heads}; leave it out (None) for as many."
+        )
     pattern = options.construct(
         look_up(model.pattern, PATTERNS, "model.pattern"),
         options.parse(model.pattern_options, "model.pattern_options"),
@@ -262,7 +273,7 @@ def make_model(
         num_outputs=task.output_vocab,
         dims=Dims(
             num_heads=model.num_heads,
-            num_kv_heads=model.num_kv_heads or model.num_heads,
+            num_kv_heads=kv_heads,
             head_dim=model.embed_dim // model.num_heads,
             embed_dim=model.embed_dim,
             num_layers=model.num_layers,
@@ -288,12 +299,15 @@ def make_model(
 
 def make_schedule(config: ConfigDict) -> optax.Schedule:
     """Returns the learning rate of a config by step, over all `train.steps`."""
-    return schedule(
-        config.optim.learning_rate,
-        steps=config.train.steps,
-        warmup_steps=config.optim.warmup_steps,
-        final_fraction=config.optim.final_fraction,
-    )
+    try:
+        return schedule(
+            config.optim.learning_rate,
+            steps=config.train.steps,
+            warmup_steps=config.optim.warmup_steps,
+            final_fraction=config.optim.final_fraction,
+        )
+    except ValueError as error:
+        raise ValueError(f"optim.{error}") from None
 
 
 def make_optimizer(
@@ -301,14 +315,17 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns the optimizer of a config."""
     optim = config.optim
-    return adam(
-        learning_rate,
-        weight_decay=optim.weight_decay,
-        max_grad_norm=optim.max_grad_norm or None,
-        b1=optim.b1,
-        b2=optim.b2,
-        eps=optim.eps,
-    )
+    try:
+        return adam(
+            learning_rate,
+            weight_decay=optim.weight_decay,
+            max_grad_norm=optim.max_grad_norm or None,
+            b1=optim.b1,
+            b2=optim.b2,
+            eps=optim.eps,
+        )
+    except ValueError as error:
+        raise ValueError(f"optim.{error}") from None
 
 
 def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:

@@ -11,6 +11,7 @@ from ropejax.encodings import Encoding
 from ropejax.nn import TransformerSpec
 from ropejax.positions import Abacus
 from ropejax.positions.base import PositionScheme
+from ropejax.seeds import check_seed
 from ropejax.tasks import Task
 from ropejax.training.step import apply_model
 
@@ -67,6 +68,14 @@ def check_counts(config: ConfigDict) -> None:
             raise ValueError(
                 f"train.{name} must be at least 1, got {config.train[name]}."
             )
+
+
+def check_seeds(config: ConfigDict) -> None:
+    """Raises ValueError unless the seeds are those that make keys of their own."""
+    check_seed("train.seed", config.train.seed)
+    check_seed("eval.seed", config.eval.seed)
+    if config.train.length_seed is not None:
+        check_seed("train.length_seed", config.train.length_seed)
 
 
 def check_places(

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, rest = command.parse(parser, argv)
     if rest:
         raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
-    if given.workdir is None:
+    if not given.workdir:
         raise command.UsageError("--workdir is missing; --help shows examples.")
     command.prepare_jax(given.compile_cache)
     evaluate_run(

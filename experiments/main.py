@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.list:
         return command.print_catalogues()
     for name in ("config", "workdir"):
-        if getattr(given, name) is None:
+        if not getattr(given, name):
             raise command.UsageError(f"--{name} is missing; --help shows an example.")
     config = overrides.load(given.config, rest)
     command.prepare_jax(given.compile_cache)

@@ -7,12 +7,12 @@ Nothing else is evaluated.
 
 import ast
 import dataclasses
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-Classes = Mapping[str, Callable[..., Any]]
+from experiments.fitting import Classes, fitted
+from experiments.fitting import nearest as nearest
 
 
 def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, An
     Args:
         text: `name=value, name=value`, or nothing.
         where: what the text belongs to, for messages.
-        classes: names that may be called, and what they make.
+        classes: dataclasses that may be called, by name.
 
     Raises:
         ValueError: if the text cannot be read, or a call fails.
@@ -60,7 +60,11 @@ def split(text: str, where: str) -> tuple[str, str]:
 
 
 def construct(
-    cls: type, options: Mapping[str, Any], where: str, also: Iterable[str] = ()
+    cls: type,
+    options: Mapping[str, Any],
+    where: str,
+    also: Iterable[str] = (),
+    classes: Classes | None = None,
 ) -> Any:
     """Returns `cls(**options)`, and refuses what is no setting of it.
 
@@ -69,19 +73,12 @@ def construct(
         options: settings by name.
         where: what the options belong to, for messages.
         also: names that are set elsewhere, and where: shown if one is given here.
+        classes: classes that text may call, for messages that say what would fit.
 
     Raises:
         ValueError: for an unknown name, a value of another type, or one out of range.
     """
-    known = [f.name for f in dataclasses.fields(cls) if f.init and f.name not in also]
-    for name in options:
-        if name not in known:
-            hint, listed = nearest(name, known), ", ".join(known) or "none"
-            raise ValueError(
-                f"{where}: {cls.__name__} has no setting {name!r}.{hint} "
-                f"Its settings: {listed}."
-            )
-    return _called(cls, (), _coerced(cls, options, where), where)
+    return _called(cls, _checked(cls, options, where, also, classes), where)
 
 
 def change(settings: Any, options: Mapping[str, Any], where: str) -> Any:
@@ -90,12 +87,9 @@ def change(settings: Any, options: Mapping[str, Any], where: str) -> Any:
     Raises:
         ValueError: as `construct`.
     """
-    own = {
-        f.name: getattr(settings, f.name)
-        for f in dataclasses.fields(settings)
-        if f.init
-    }
-    return construct(type(settings), own | dict(options), where)
+    cls = type(settings)
+    own = {f.name: getattr(settings, f.name) for f in dataclasses.fields(cls) if f.init}
+    return _called(cls, own | _checked(cls, options, where), where)
 
 
 def look_up(name: str, catalogue: Mapping[str, Any], where: str) -> Any:
@@ -112,35 +106,28 @@ def look_up(name: str, catalogue: Mapping[str, Any], where: str) -> Any:
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns ` Did you mean ...?` with the nearest of the known names, or nothing."""
-    close = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
-def _coerced(cls: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Whole floats become integers where a setting is an integer; text is refused."""
-    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+def _checked(
+    cls: type,
+    options: Mapping[str, Any],
+    where: str,
+    also: Iterable[str] = (),
+    classes: Classes | None = None,
+    prefix: str = "",
+) -> dict[str, Any]:
+    """Returns settings as `cls` holds them; refuses unknown names and other types."""
+    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    for name in also:
+        known.pop(name, None)
     values = {}
     for name, value in options.items():
-        default = defaults[name]
-        values[name] = value
-        if isinstance(default, bool) != isinstance(value, bool) and isinstance(
-            default, bool
-        ):
-            raise ValueError(f"{where}: {name} must be True or False, got {value!r}.")
-        if isinstance(default, int | float) and isinstance(value, str):
-            raise ValueError(f"{where}: {name} must be a number, got {value!r}.")
-        if isinstance(default, str) and not isinstance(value, str):
-            raise ValueError(f"{where}: {name} must be a name, got {value!r}.")
-        if dataclasses.is_dataclass(default) and not dataclasses.is_dataclass(value):
+        if name not in known:
+            hint, listed = nearest(name, known), ", ".join(known) or "none"
             raise ValueError(
-                f"{where}: {name} must be an object such as {default!r}, got {value!r}."
+                f"{where}: {cls.__name__} has no setting {name!r}.{hint} "
+                f"Its settings: {listed}."
             )
-        if type(default) is int and isinstance(value, float):
-            if not value.is_integer():
-                raise ValueError(f"{where}: {name} must be an integer, got {value}.")
-            values[name] = int(value)
+        shown = f"{where}: {prefix}{name}"
+        values[name] = fitted(value, known[name].type, shown, classes)
     return values
 
 
@@ -151,18 +138,46 @@ def _value(node: ast.expr, where: str, classes: Classes) -> Any:
         return tuple(_value(item, where, classes) for item in node.elts)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         cls = look_up(node.func.id, classes, f"{where}: class")
-        given = tuple(_value(item, where, classes) for item in node.args)
-        named = {k.arg: _value(k.value, where, classes) for k in node.keywords if k.arg}
-        return _called(cls, given, named, where)
+        given = _settings(node, cls, where, classes)
+        prefix = f"{cls.__name__}."
+        checked = _checked(cls, given, where, classes=classes, prefix=prefix)
+        return _called(cls, checked, where)
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):
         raise _unreadable(ast.unparse(node), where) from None
 
 
-def _called(cls: Callable, given: tuple, named: Mapping[str, Any], where: str) -> Any:
+def _settings(
+    node: ast.Call, cls: type, where: str, classes: Classes
+) -> dict[str, Any]:
+    """Returns the arguments of a call by name; those without one come in order."""
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    in_order = [f.name for f in fields if not f.kw_only]
+    if len(node.args) > len(in_order):
+        listed = ", ".join(f.name for f in fields) or "none"
+        raise ValueError(
+            f"{where}: {ast.unparse(node)} gives {len(node.args)} values without a "
+            f"name, {cls.__name__} takes at most {len(in_order)}; write name=value. "
+            f"Its settings: {listed}."
+        )
+    pairs = list(zip(in_order, node.args, strict=False))
+    pairs += [(keyword.arg, keyword.value) for keyword in node.keywords]
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if name is None:
+            raise _unreadable(ast.unparse(node), where)
+        if name in given:
+            raise ValueError(
+                f"{where}: {ast.unparse(node)} gives {name} twice; give it once."
+            )
+        given[name] = _value(value, where, classes)
+    return given
+
+
+def _called(cls: type, named: Mapping[str, Any], where: str) -> Any:
     try:
-        return cls(*given, **named)
+        return cls(**named)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
 

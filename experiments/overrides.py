@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments.options import nearest
+from experiments.fields import all_fields, check_name
+from experiments.fitting import nearest
 
 
 class _WholeNumber(flags.IntegerParser):
@@ -44,8 +45,9 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
         ValueError: if the file, a field or a value is not as it should be.
     """
     config = _get_config(*_split(config_file))
+    fields = list(all_fields(config))
     for path in paths(overrides):
-        _check_field(config, path)
+        check_name(path, fields, "--config.")
     argv = ["experiments", *overrides]
     values = flags.FlagValues()
     try:
@@ -92,34 +94,3 @@ def paths(overrides: Sequence[str]) -> Iterator[str]:
     for text in overrides:
         if match := re.match(r"--?(?:no)?config\.([^=]*)", text):
             yield match[1]
-
-
-def _check_field(config: ConfigDict, path: str) -> None:
-    """Raises ValueError, with the nearest fields, unless the config has this one."""
-    fields = list(all_fields(config))
-    if path in fields:
-        return
-    groups = {field.split(".")[0] for field in fields}
-    if path in groups:
-        inside = [field for field in fields if field.startswith(path + ".")]
-        raise ValueError(
-            f"--config.{path} is a group of fields; set one of {', '.join(inside)}."
-        )
-    name = path.split(".")[-1]
-    elsewhere = [field for field in fields if field.split(".")[-1] == name]
-    hint = (
-        f" Did you mean {' or '.join(f'--config.{field}' for field in elsewhere)}?"
-        if elsewhere
-        else nearest(path, fields)
-    )
-    raise ValueError(f"the config has no field {path!r}.{hint}")
-
-
-def all_fields(config: ConfigDict, prefix: str = "") -> Iterator[str]:
-    """Yields the dotted names of all fields of a config."""
-    for name in config:
-        value = config.get_ref(name).get()
-        if isinstance(value, ConfigDict):
-            yield from all_fields(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"

@@ -52,7 +52,7 @@ class Bar:
         self._console, self._every_s = console, every_s
         self._what, self._total = what, total
         self._started = self._printed = time.monotonic()
-        self._from = done
+        self._first = self._from = done
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -73,6 +73,9 @@ class Bar:
 
     def show(self, done: int, figures: str = "") -> None:
         """Shows how many steps are done, and a few words."""
+        if self._from == self._first and done > self._first:
+            # The first dispatch compiled; it says nothing of the speed.
+            self._from, self._started = done, time.monotonic()
         self._bar.update(self._task, completed=done, figures=figures)
         now = time.monotonic()
         finished = done >= self._total

@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, rest = command.parse(parser, argv)
     if rest:
         raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
-    if given.workdir is None:
+    if not given.workdir:
         raise command.UsageError("--workdir is missing; --help shows an example.")
     command.prepare_jax(given.compile_cache)
     return 1 if replay(pathlib.Path(given.workdir), given.step) else 0
@@ -57,8 +57,9 @@ def _state_before(run, step: int | None):
                 f"no step of {run.folder} has stopped training; name one with --step."
             )
         return state
-    if step < 0:
-        raise ValueError(f"--step must be at least 0, got {step}.")
+    steps = run.config["train"]["steps"]
+    if not 0 <= step < steps:
+        raise ValueError(f"--step must lie in 0 .. {steps - 1}, got {step}.")
     checkpoints = Checkpoints(run.folder / "checkpoints", read_only=True)
     before = [at for at in checkpoints.steps() if at <= step]
     if before:

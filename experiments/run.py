@@ -112,6 +112,7 @@ def run_experiment(
     Raises:
         ValueError: if the config cannot be, or the folder holds another one.
         StoppedError: after Ctrl-C or SIGTERM; the same call resumes.
+        DivergedError: before a step that is not finite, if train.nonfinite is "stop".
     """
     config = workdir.plain(config)
     processes.check_agreement(config)
@@ -152,6 +153,7 @@ def train_run(
 
     Raises:
         StoppedError: after Ctrl-C or SIGTERM, with the state saved.
+        DivergedError: before a step that is not finite, with that step kept.
     """
     settings, steps = run.config["train"], run.experiment.steps
     profiler = Profiler(run.folder / "profile", profile)

@@ -225,12 +225,15 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
         pad_edge=False,
     )
     table.add_column(f"trained on lengths 1–{run.train_max}")
-    ranges = f"1–{run.train_max}", f"{run.train_max + 1}–{run.test_max}"
-    for name in [*map(str, lengths), *ranges, "≥90% to"]:
+    tops = {cell.chosen[0].test_max for cell in group}
+    alike = len(tops) == 1 and run.test_max > run.train_max
+    beyond = f"{run.train_max + 1}–{run.test_max}" if alike else f"over {run.train_max}"
+    for name in [*map(str, lengths), f"1–{run.train_max}", beyond, "≥90% to"]:
         table.add_column(name, justify="right", no_wrap=True)
     for cell in group:
         table.add_row(
-            cell.setting.label,
+            cell.setting.label
+            + (f", to {cell.chosen[0].test_max}" if len(tops) > 1 else ""),
             *(percent(cell.curve.get(n, (None,))[0]) for n in lengths),
             percent(cell.spreads["in_range"].mean),
             f"[bold]{_mean_and_std(cell.spreads['score'])}[/bold]",

@@ -21,6 +21,7 @@ from jaxtyping import Array, Int
 from ropejax.nn import TransformerSpec
 from ropejax.nn.decoder_greedy import decode_batch
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.seeds import check_seed
 from ropejax.tasks import Autoregressive
 from ropejax.tasks.base import Batch, Task
 from ropejax.training.buckets import bucket_of, grid_buckets
@@ -119,7 +120,8 @@ def evaluate(
 
     Raises:
         ValueError: if a length has no examples or cannot be placed, `draws` does not
-            divide `samples`, or no bucket holds a length.
+            divide `samples`, no bucket holds a length, or the seed is not in
+            0 .. 2**31 - 1.
     """
     scores = {}
     for length, (sums, histogram) in counted_by_length(
@@ -171,6 +173,7 @@ def counted_by_length(
     Raises:
         ValueError: as `evaluate`.
     """
+    check_seed("seed", seed)
     lengths = sorted(set(lengths))
     buckets = grid_buckets(lengths) if buckets is None else tuple(sorted(buckets))
     if draws < 1 or samples < 1 or samples % draws:

@@ -176,7 +176,7 @@ def relative_positions(
         axis: which axis of positions with several.
 
     Returns:
-        Differences `[B or 1, T, S]`, in the positions' dtype (int32 for integers).
+        Differences `[B or 1, T, S]`: int32 of integers, at least float32 of others.
     """
     if key.distances is not None:
         offset = key.index[:, None, :] - query.index[:, :, None]
@@ -190,7 +190,16 @@ def relative_positions(
     q, k = query.positions, key.positions
     if q.ndim == 3:
         q, k = q[..., axis], k[..., axis]
-    return k[:, None, :] - q[:, :, None]
+    return _wide(k)[:, None, :] - _wide(q)[:, :, None]
+
+
+def _wide(positions: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    """Positions in a dtype whose differences are right: unsigned ones have no minus."""
+    if jnp.issubdtype(positions.dtype, jnp.integer):
+        narrow = positions.dtype.itemsize < 4
+        unsigned = jnp.issubdtype(positions.dtype, jnp.unsignedinteger)
+        return positions.astype(jnp.int32) if narrow or unsigned else positions
+    return positions.astype(jnp.promote_types(positions.dtype, jnp.float32))
 
 
 def signed_offsets(distances: Shaped[Array, "B n"]) -> Shaped[Array, "B m"]:

@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # A module may import from its own layer and from those before it.
 LAYERS = [
-    {"typing", "operations", "manual_axes", "tokens", "masks", "positions"},
+    {"typing", "operations", "seeds", "manual_axes", "tokens", "masks", "positions"},
     {"encodings"},
     {"attention"},
     {"nn", "tasks"},

@@ -13,6 +13,7 @@ from ropejax.attention.blockwise import blockwise
 from ropejax.attention.choice import block_sizes, decide
 from ropejax.attention.dense import dense
 from ropejax.attention.fused import fused
+from ropejax.attention.keys import ordered_for, without_padding
 from ropejax.attention.narrow import narrow
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.attention.requests import current_platform, request_of
@@ -88,12 +89,17 @@ def attend(
             of distances is too short, or mask or engine cannot serve the methods.
     """
     normalizer = Softmax() if normalizer is None else normalizer
+    checks.check_kinds(encoding, query, key, mask)
     checks.check_arrays(q, k, v)
     checks.check_tokens(q, k, encoding, query, key)
     checks.check_mask(mask, encoding, q.shape[1])
     checks.check_settings(normalizer, dropout_rate, return_lse, block_q, block_k)
     checks.check_row_scale(row_scale, q)
     normalizer.check(normalizer_params, q.shape[2])
+    if params is None:
+        checks.check_no_parameters(encoding, dims_of(q, k))
+    k, v = without_padding(k, v, key)
+    k, v, key = ordered_for(normalizer, k, v, key)
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     checks.check_scale(scale, q.shape[2])
     seed = None

@@ -1,10 +1,12 @@
 """What `attend` refuses before anything is compiled, and how it says so."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from ropejax.attention.normalizers import Normalizer
-from ropejax.encodings.base import Encoding
+from ropejax.encodings.base import Dims, Encoding
 from ropejax.masks import Mask
 from ropejax.tokens import Tokens
 
@@ -32,6 +34,38 @@ def check_arrays(q, k, v) -> None:
         )
 
 
+def check_kinds(encoding, query, key, mask) -> None:
+    """Raises ValueError for arguments that are something else than they must be."""
+    if not isinstance(encoding, Encoding):
+        raise ValueError(
+            f"encoding must be settings, such as ropejax.encodings.Rotary(), got "
+            f"{encoding!r}."
+        )
+    for name, where in (("query", query), ("key", key)):
+        if not isinstance(where, Tokens):
+            raise ValueError(
+                f"{name} must say where tokens are, as ropejax.tokens.tokens(length) "
+                f"does, got {type(where).__name__}."
+            )
+    if isinstance(mask, type):
+        raise ValueError(f"mask must be a value, such as {mask.__name__}(), no class.")
+
+
+@functools.lru_cache(maxsize=256)
+def check_no_parameters(encoding: Encoding, dims: Dims) -> None:
+    """Raises ValueError if an encoding whose parameters were not given has some."""
+    made = jax.eval_shape(
+        lambda rng: (encoding.init_shared(rng, dims), encoding.init_layer(rng, dims)),
+        jax.random.key(0),
+    )
+    if jax.tree.leaves(made):
+        raise ValueError(
+            f"{encoding.title} has parameters of its own; give params=encoding.prepare("
+            "encoding.init_shared(rng, dims), encoding.init_layer(rng, dims), query, "
+            "key, dims)."
+        )
+
+
 def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
     """Raises ValueError unless Tokens describe queries and keys to the end."""
     for name, array, where in (("q", q, query), ("k", k, key)):
@@ -46,6 +80,12 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
                         f"{part} of {name}'s Tokens must have 1 or {array.shape[0]} "
                         f"rows, got shape {x.shape}."
                     )
+    if (query.segments is None) != (key.segments is None):
+        absent = "queries" if query.segments is None else "keys"
+        raise ValueError(
+            f"the Tokens of {absent} have no segments, but the others have; give both, "
+            "or neither."
+        )
     if key.distances is None:
         return
     if not encoding.by_distance:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.attention.api import attend, dims_of
+from ropejax.attention.checks import check_no_parameters
 from ropejax.attention.visibility import visible_pairs
 from ropejax.encodings.base import Encoding
 from ropejax.encodings.compose import compose
@@ -43,8 +44,9 @@ def as_attention_fn(
     """Returns an attention function for Flax's `MultiHeadAttention` modules.
 
     Args:
-        encoding: settings of the position encoding; one whose features read hidden
-            states cannot serve, since Flax does not pass them.
+        encoding: settings of the position encoding; one that changes embeddings, or
+            whose features read hidden states, cannot serve, since Flax does not pass
+            them.
         params: what its `prepare` returned; None for an encoding without parameters of
             its own.
         where: where the tokens are; consecutive if None.
@@ -56,19 +58,21 @@ def as_attention_fn(
         an attention function does not name, the mask among them.
 
     Raises:
-        ValueError: when called, if queries and keys differ in number and `where` is
-            None, as in Flax's decoding: the positions are then unknown.
+        ValueError: for an encoding that cannot serve; when called, for one whose
+            parameters were not given, and if queries and keys differ in number and
+            `where` is None, as in Flax's decoding: positions are then unknown.
 
     Departures:
         The softmax is computed in float32 whatever `force_fp32_for_softmax` says, and
         one dropout mask is drawn for all batch rows and heads only if asked for by
         `broadcast_dropout`, which ropejax does not offer: it draws each its own.
     """
-    reads_hidden = any(
-        getattr(type(encoding), hook) is not getattr(Encoding, hook)
-        for hook in ("query_features", "key_features")
-    )
-    if reads_hidden:
+    if encoding.has_embed:
+        raise ValueError(
+            f"{encoding.title} changes embeddings, which an attention function never "
+            "sees; call its embed(...) on them, and give Flax no attention_fn."
+        )
+    if encoding.has_features:
         raise ValueError(
             f"{encoding.title} computes features from hidden states, which Flax does "
             "not pass to an attention function; use ropejax.nn.MultiHeadAttention."
@@ -111,6 +115,7 @@ def as_attention_fn(
         )
         chosen, prepared = encoding, params
         if prepared is None:
+            check_no_parameters(encoding, dims_of(flat(query), flat(key)))
             dims = dims_of(flat(query), flat(key))
             prepared = encoding.prepare({}, {}, place, place, dims)
         if bias is not None:

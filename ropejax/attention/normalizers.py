@@ -216,8 +216,9 @@ class StickBreaking(Normalizer):
     """Each key, nearest first, takes a share of what nearer keys have left.
 
     `A_ij = beta_ij prod_{j < t < i} (1 - beta_it), beta = sigmoid(logits)`, products
-    over visible keys. Rows sum to at most one. Needs no position encoding, and keys in
-    order of index. The paper's queries see the strict past, `Causal() & ~Window(0, 0)`.
+    over visible keys. Rows sum to at most one. Needs no position encoding. Keys count
+    in order of index (`attend` sorts them where they are stored otherwise). The paper's
+    queries see the strict past, `Causal() & ~Window(0, 0)`.
 
     References:
         Tan et al. 2024, "Scaling Stick-Breaking Attention", arXiv 2410.17980.

@@ -26,6 +26,7 @@ from ropejax.attention.blockwise import blockwise
 from ropejax.attention.choice import block_sizes
 from ropejax.attention.dense import dense
 from ropejax.attention.gather import gathered, gathered_tokens
+from ropejax.attention.keys import ordered_for
 from ropejax.tokens import Tokens
 
 FORMS = ("ring", "all_gather", "ulysses")
@@ -171,6 +172,8 @@ def _sides(common: dict[str, Any]) -> tuple[Tokens, Tokens]:
 
 def _here(q, k, v, common, blocks, first):
     """Attends with all keys on this device."""
+    k, v, key = ordered_for(common["normalizer"], k, v, common["key"])
+    common = common | {"key": key}
     if needs_whole_rows(common["encoding"], common["normalizer"]):
         return dense(q, k, v, **common, first=first)
     return blockwise(q, k, v, **common, **blocks, first=first)

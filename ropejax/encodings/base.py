@@ -155,6 +155,19 @@ class Encoding:
         return type(self).mix is not Encoding.mix
 
     @property
+    def has_embed(self) -> bool:
+        """True if it changes embeddings."""
+        return type(self).embed is not Encoding.embed
+
+    @property
+    def has_features(self) -> bool:
+        """True if it computes features from hidden states."""
+        return (
+            type(self).query_features is not Encoding.query_features
+            or type(self).key_features is not Encoding.key_features
+        )
+
+    @property
     def has_bias(self) -> bool:
         """True if anything is added to the scaled logits."""
         return type(self).bias is not Encoding.bias

@@ -98,6 +98,16 @@ class Compose(Encoding):
         return self._owner("mix") is not None
 
     @property
+    def has_embed(self) -> bool:
+        """True if any part has."""
+        return any(part.has_embed for _, part in self.parts)
+
+    @property
+    def has_features(self) -> bool:
+        """True if any part has."""
+        return any(part.has_features for _, part in self.parts)
+
+    @property
     def has_bias(self) -> bool:
         """True if any part has."""
         return any(part.has_bias for _, part in self.parts)

@@ -1,26 +1,28 @@
 """Reading RoPE settings from the config of a Hugging Face model.
 
-Configs come in two forms, `rope_scaling` beside `rope_theta` (transformers 4) and
-`rope_parameters` (transformers 5), and in a third for models whose layers differ. What
-is not known here is refused: a type or a key read as "default" would load without an
-error and compute something else.
+`hf_config` finds the settings in the config, `hf_values` reads single ones, `hf_maps`
+knows the types; here they become an encoding. What is not known is refused: a type or a
+key read as "default" would load without an error and compute something else.
 """
 
-from collections.abc import Mapping
+import math
 from typing import Any
 
 from ropejax.encodings.axial import MRoPE
 from ropejax.encodings.choices import check_choice
-from ropejax.encodings.frequency_map import Chain, FrequencyMap
-from ropejax.encodings.interpolation import (
-    HighestFrequencies,
-    Llama3Scaling,
-    PositionInterpolation,
+from ropejax.encodings.hf_config import rope_settings, rope_type, text_config
+from ropejax.encodings.hf_maps import KEYS, MAPS
+from ropejax.encodings.hf_values import (
+    Config,
+    need_count,
+    read_count,
+    read_flag,
+    read_name,
+    read_number,
+    read_numbers,
 )
-from ropejax.encodings.length_scaling import DynamicNTK, LongRoPEScaling
 from ropejax.encodings.rotary import Rotary, RotaryAttention
 from ropejax.encodings.rotation import Layout
-from ropejax.encodings.yarn_map import YaRNScaling
 
 _ANY_TYPE = (
     "rope_type",
@@ -31,45 +33,25 @@ _ANY_TYPE = (
     "mrope_interleaved",
 )
 
-_KEYS = {
-    "default": (),
-    "linear": ("factor",),
-    "dynamic": ("factor", "original_max_position_embeddings"),
-    "yarn": (
-        "factor",
-        "original_max_position_embeddings",
-        "attention_factor",
-        "beta_fast",
-        "beta_slow",
-        "mscale",
-        "mscale_all_dim",
-        "truncate",
-    ),
-    "longrope": (
-        "factor",
-        "original_max_position_embeddings",
-        "attention_factor",
-        "short_factor",
-        "long_factor",
-    ),
-    "llama3": (
-        "factor",
-        "original_max_position_embeddings",
-        "low_freq_factor",
-        "high_freq_factor",
-    ),
-    "proportional": ("factor",),
-}
-"""The keys that each type of RoPE may have."""
-
-_OLD_NAMES = {"su": "longrope", "mrope": "default"}
-
-_INTERLEAVED = ("gptj", "codegen", "cohere", "cohere2", "glm", "glm4")
-"""Model types whose code pairs neighbouring channels."""
+_INTERLEAVED = (
+    "gptj",
+    "codegen",
+    "cohere",
+    "cohere2",
+    "glm",
+    "glm4",
+    "deepseek_v2",
+    "deepseek_v3",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "helium",
+    "llama4_text",
+)
+"""Model types whose code pairs neighbouring channels (unless `rope_interleave`)."""
 
 
 def rotary_from_hf(
-    config: Mapping[str, Any],
+    config: Config,
     *,
     layer_type: str | None = None,
     layout: Layout | None = None,
@@ -80,165 +62,127 @@ def rotary_from_hf(
     with, except where they depend on the length.
 
     Args:
-        config: the model's config as a dict, in the form of transformers 4 or 5.
-        layer_type: which kind of layer ("full_attention", "sliding_attention"), for
-            models whose layers differ; None for others.
-        layout: how channels are paired; if None, "interleaved" for model types known to
-            do so (GPT-J, CodeGen, Cohere, GLM), "half" for all others.
+        config: the model's config as a dict, in the form of transformers 4 or 5. Of a
+            multimodal model the `text_config` within it is read. A config without any
+            key about RoPE means plain RoPE of base 10000; keys not about RoPE are
+            ignored, but one that resembles a key of RoPE is refused.
+        layer_type: which kind of layer ("full_attention", "sliding_attention"), needed
+            for models whose layers differ. For others None; "full_attention", or a kind
+            in the config's `layer_types`, means the same.
+        layout: how channels are paired; if None, what `rope_interleave` says, else
+            "interleaved" for model types known to do so (GPT-J, CodeGen, Cohere, GLM,
+            DeepSeek-V2 and V3, ERNIE 4.5, Helium, Llama 4), "half" for all others.
 
     Returns:
-        A `Rotary`, or an `MRoPE` if the config has sections.
+        A `Rotary`, or an `MRoPE` if the config has sections. Where DeepSeek's heads are
+        turned in part (`qk_rope_head_dim`), it is the encoding of that part.
 
     Raises:
-        ValueError: if the type or one of its keys is unknown or missing, or layers
-        differ
-            and no kind is named.
+        ValueError: if the type or one of its keys is unknown, missing, of the wrong
+            type or out of range, two entries contradict each other, layers differ and
+            no kind is named, or the entries do not fit the head width that the config
+            implies.
 
     References:
         transformers 5.24, `modeling_rope_utils`.
+
+    Departures:
+        As there, `mscale` and `mscale_all_dim` act only if both are given and not 0;
+        but `mscale_all_dim` alone, which DeepSeek's code uses elsewhere, is refused.
     """
-    rope = _parameters(config, layer_type)
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    kind = _OLD_NAMES.get(kind, kind)
-    check_choice("rope_type", kind, _KEYS)
+    config = text_config(config)
+    rope = rope_settings(config, layer_type)
+    kind = rope_type(rope)
+    check_choice("rope_type", kind, KEYS)
     for key in rope:
-        check_choice(f"rope parameter of type {kind!r}", key, _ANY_TYPE + _KEYS[kind])
-    if layout is None:
-        layout = "interleaved" if config.get("model_type") in _INTERLEAVED else "half"
+        check_choice(f"rope parameter of type {kind!r}", key, _ANY_TYPE + KEYS[kind])
     fraction = _fraction(config, rope)
-    frequencies = _MAPS[kind](config, rope, fraction)
+    frequencies = MAPS[kind](config, rope, fraction)
     options = {
         "frequencies": frequencies,
-        "max_wavelength": float(_theta(config, rope)),
-        "layout": layout,
+        "max_wavelength": _theta(config, rope),
+        "layout": _layout(config) if layout is None else layout,
         "rotary_fraction": 1.0 if kind == "proportional" else fraction,
         "round_frequencies": not frequencies.length_dependent,
     }
-    sections = rope.get("mrope_section")
-    if sections is None:
+    encoding = _with_sections(rope, options)
+    _check_width(config, encoding)
+    return encoding
+
+
+def head_width(config: Config) -> int:
+    """Returns the width of a head that a config implies, or of its rotated part.
+
+    Raises:
+        ValueError: if the config lacks it, or has it as other than a positive number.
+    """
+    for name in ("qk_rope_head_dim", "head_dim"):
+        if (width := read_count(config, name)) is not None:
+            return width
+    heads = need_count(config, "num_attention_heads")
+    return need_count(config, "hidden_size") // heads
+
+
+def _with_sections(rope: Config, options: dict[str, Any]) -> RotaryAttention:
+    """Rotation by one position, or by three if pairs are dealt out in sections."""
+    interleaved = read_flag(rope, "mrope_interleaved", False)
+    if "mrope_section" not in rope:
+        if interleaved or "mrope" in (rope.get("type"), rope.get("rope_type")):
+            raise ValueError(
+                "the config lacks 'mrope_section', which its type or mrope_interleaved "
+                "asks for; add three counts of pairs."
+            )
         return Rotary(**options)
-    interleaved = bool(rope.get("mrope_interleaved", False))
-    return MRoPE(sections=tuple(sections), interleaved=interleaved, **options)
+    sections = read_numbers(rope, "mrope_section", whole=True)
+    return MRoPE(sections=sections, interleaved=interleaved, **options)
 
 
-def head_width(config: Mapping[str, Any]) -> int:
-    """Returns the width of a head that a config implies."""
-    return config.get("head_dim") or _need(config, "hidden_size") // _need(
-        config, "num_attention_heads"
-    )
+def _check_width(config: Config, encoding: RotaryAttention) -> None:
+    """Raises ValueError if factors or sections do not fit the head, where it is known.
+
+    Without an entry for the width, the model says later whether they fit.
+    """
+    by_heads = ("hidden_size", "num_attention_heads")
+    known = any(config.get(name) for name in ("qk_rope_head_dim", "head_dim"))
+    if not known and any(config.get(name) is None for name in by_heads):
+        return
+    width = head_width(config)
+    try:
+        encoding.frequencies.check(len(encoding.pairs(width).spectrum))
+    except ValueError as error:
+        raise ValueError(
+            f"the config implies heads of width {width}, but: {error}"
+        ) from error
 
 
-def _parameters(config: Mapping[str, Any], layer_type: str | None) -> dict[str, Any]:
-    """The config's RoPE parameters in either form, those of one kind of layer."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    nested = {name: each for name, each in rope.items() if isinstance(each, Mapping)}
-    if nested:
-        check_choice("layer_type", layer_type or "", nested)
-        rope = nested[layer_type]
-    elif layer_type == "sliding_attention" and "rope_local_base_freq" in config:
-        return {"rope_theta": config["rope_local_base_freq"]}
-    return {key: value for key, value in rope.items() if value is not None}
+def _layout(config: Config) -> Layout:
+    interleave = read_flag(config, "rope_interleave")
+    if interleave is None:
+        interleave = read_name(config, "model_type") in _INTERLEAVED
+    return "interleaved" if interleave else "half"
 
 
-def _theta(config: Mapping[str, Any], rope: Mapping[str, Any]) -> float:
-    for place, name in ((rope, "rope_theta"), (config, "rope_theta")):
-        if place.get(name) is not None:
-            return place[name]
-    return config.get("rotary_emb_base", 10_000.0)
+def _first(*entries: tuple[Config, str]) -> float | None:
+    """The first number that is given."""
+    numbers = [read_number(place, name) for place, name in entries]
+    return next((number for number in numbers if number is not None), None)
 
 
-def _fraction(config: Mapping[str, Any], rope: Mapping[str, Any]) -> float:
-    for place, name in (
-        (rope, "partial_rotary_factor"),
-        (config, "partial_rotary_factor"),
-        (config, "rotary_pct"),
-    ):
-        if place.get(name) is not None:
-            return float(place[name])
-    if config.get("rotary_dim") is not None:
-        return config["rotary_dim"] / head_width(config)
-    return 1.0
+def _theta(config: Config, rope: Config) -> float:
+    places = ((rope, "rope_theta"), (config, "rope_theta"), (config, "rotary_emb_base"))
+    theta = _first(*places)
+    return 10_000.0 if theta is None else theta
 
 
-def _train_length(config: Mapping[str, Any], rope: Mapping[str, Any]) -> int:
-    """Trained length; the config's own entry wins, as Phi-3 keeps it there."""
-    name = "original_max_position_embeddings"
-    length = config.get(name) or rope.get(name)
-    return int(length or _need(config, "max_position_embeddings"))
-
-
-def _factor(config: Mapping[str, Any], rope: Mapping[str, Any]) -> float:
-    """Extension; where it is not stated, the extended length over the trained one."""
-    if rope.get("factor") is not None:
-        return float(rope["factor"])
-    extended = _need(config, "max_position_embeddings")
-    return extended / _train_length(config, rope)
-
-
-def _need(config: Mapping[str, Any], name: str) -> Any:
-    if config.get(name) is None:
-        raise ValueError(f"the config lacks {name!r}.")
-    return config[name]
-
-
-def _default(config, rope, fraction) -> FrequencyMap:
-    return FrequencyMap()
-
-
-def _linear(config, rope, fraction) -> FrequencyMap:
-    return PositionInterpolation(float(_need(rope, "factor")))
-
-
-def _dynamic(config, rope, fraction) -> FrequencyMap:
-    return DynamicNTK(float(_need(rope, "factor")), _train_length(config, rope))
-
-
-def _yarn(config, rope, fraction) -> FrequencyMap:
-    return YaRNScaling(
-        scale=_factor(config, rope),
-        train_length=_train_length(config, rope),
-        beta_fast=float(rope.get("beta_fast") or 32.0),
-        beta_slow=float(rope.get("beta_slow") or 1.0),
-        truncate=bool(rope.get("truncate", True)),
-        attention_factor=rope.get("attention_factor"),
-        mscale=rope.get("mscale"),
-        mscale_all_dim=rope.get("mscale_all_dim"),
-    )
-
-
-def _longrope(config, rope, fraction) -> FrequencyMap:
-    return LongRoPEScaling(
-        long_factors=tuple(_need(rope, "long_factor")),
-        short_factors=tuple(_need(rope, "short_factor")),
-        train_length=_train_length(config, rope),
-        scale=_factor(config, rope),
-        attention_factor=rope.get("attention_factor"),
-    )
-
-
-def _llama3(config, rope, fraction) -> FrequencyMap:
-    return Llama3Scaling(
-        scale=float(_need(rope, "factor")),
-        train_length=_train_length(config, rope),
-        low=float(_need(rope, "low_freq_factor")),
-        high=float(_need(rope, "high_freq_factor")),
-    )
-
-
-def _proportional(config, rope, fraction) -> FrequencyMap:
-    """Part of the pairs turns, with frequencies of the whole width."""
-    fastest = HighestFrequencies(fraction)
-    if rope.get("factor") in (None, 1, 1.0):
-        return fastest
-    return Chain((fastest, PositionInterpolation(float(rope["factor"]))))
-
-
-_MAPS = {
-    "default": _default,
-    "linear": _linear,
-    "dynamic": _dynamic,
-    "yarn": _yarn,
-    "longrope": _longrope,
-    "llama3": _llama3,
-    "proportional": _proportional,
-}
+def _fraction(config: Config, rope: Config) -> float:
+    name = "partial_rotary_factor"
+    fraction = _first((rope, name), (config, name), (config, "rotary_pct"))
+    if fraction is not None:
+        return fraction
+    rotated = read_count(config, "rotary_dim")
+    if rotated is None:
+        return 1.0
+    width = head_width(config)
+    fraction = rotated / width
+    # Rounded down, 30 of 44 channels would come back as 29.
+    return fraction if int(width * fraction) == rotated else math.nextafter(fraction, 2)

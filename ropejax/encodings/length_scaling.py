@@ -131,6 +131,11 @@ class LongRoPEScaling(FrequencyMap):
     def __post_init__(self):
         check_choice("magnitude", self.magnitude, ("longrope", "yarn"))
         positive(scale=self.scale, train_length=self.train_length)
+        if self.train_length <= 1:
+            raise ValueError(
+                f"train_length must exceed 1, got {self.train_length}: the factor "
+                "divides by its logarithm; give the trained length in tokens."
+            )
         for name in ("long_factors", "short_factors"):
             factors = getattr(self, name)
             if factors is not None:

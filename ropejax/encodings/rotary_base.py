@@ -1,6 +1,8 @@
 """What all rotary encodings share: frequencies, their training, and turning a view."""
 
 import dataclasses
+import math
+import numbers
 from typing import ClassVar, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from ropejax.encodings.angles import Frequencies, pair_angles, rotary_frequencies
 from ropejax.encodings.base import Dims, Encoding
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_choice
 from ropejax.encodings.distance import View
 from ropejax.encodings.frequency_map import FrequencyMap, Ratios, beside
 from ropejax.encodings.rotation import LAYOUTS, Layout, rotate
@@ -59,7 +61,13 @@ class Rotation(Encoding):
         """Refuses settings outside their range, those of the frequency map included."""
         check_choice("layout", self.layout, LAYOUTS)
         check_choice("trainable", self.trainable, ("none", "layer", "shared"))
-        positive(max_wavelength=self.max_wavelength)
+        base = self.max_wavelength
+        real = isinstance(base, numbers.Real) and not isinstance(base, bool)
+        if not real or not 1 < base < math.inf:
+            raise ValueError(
+                "max_wavelength must be a finite number above 1 (10000 is usual), got "
+                f"{base!r}."
+            )
         if not 0 < self.rotary_fraction <= 1:
             raise ValueError(
                 f"rotary_fraction must be in (0, 1], got {self.rotary_fraction}."

@@ -86,7 +86,9 @@ def fading_product(
             past = jnp.maximum(query[:, None] - key, 0.0)
             return dot_product(q[:, None], _fade(k, past, rates))[:, :, 0]
 
-        rows = jax.lax.map(one, (jnp.moveaxis(q, 1, 0), jnp.moveaxis(query, 1, 0)))
+        # Computed again in the backward pass: else each row would keep all faded keys.
+        rows = (jnp.moveaxis(q, 1, 0), jnp.moveaxis(query, 1, 0))
+        rows = jax.lax.map(jax.checkpoint(one), rows)
         return jnp.moveaxis(rows, 0, 2)
 
     def either(q: Array, query: Array) -> Logits:

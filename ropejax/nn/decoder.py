@@ -82,8 +82,10 @@ class CachedPasses:
             Logits `[B, V]` at the prompts' last tokens, and what to go on with.
 
         Raises:
-            ValueError: if prompts differ in length and an encoding has a state.
+            ValueError: if prompts differ in length and an encoding has a state, or
+                `capacity` exceeds the tokens that have a place.
         """
+        _check_places(placement, capacity)
         prompts = jnp.asarray(prompts, jnp.int32)
         size = tokens.shape[1]
         places = jnp.arange(size, dtype=jnp.int32)[None]
@@ -120,6 +122,8 @@ class CachedPasses:
             Logits `[B, V]` at the tokens, and what to go on with.
         """
         places = jnp.asarray(places, jnp.int32).reshape(-1, 1)
+        if not isinstance(places, jax.core.Tracer):
+            _check_places(memory.placement, int(places.max()) + 1)
         logits, memory = self._read(
             tokens[:, None],
             places,
@@ -178,6 +182,15 @@ class CachedPasses:
             injection=self.spec.input_injection,
         )
         return self.read_out(x), Memory(placement, caches)
+
+
+def _check_places(placement: Placement, tokens: int) -> None:
+    """Raises ValueError if so many tokens of a row would run out of places."""
+    if placement.num_places is not None and tokens > placement.num_places:
+        raise ValueError(
+            f"{tokens} tokens cannot be read where {placement.num_places} are placed; "
+            "place the whole rows, those to come included, or lower capacity."
+        )
 
 
 def cached_attention(

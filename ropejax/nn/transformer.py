@@ -218,10 +218,25 @@ class Transformer(CachedPasses, nnx.Module):
 def symbol_vectors(
     table: Float[Array, "V D"], tokens: Int[Array, "B L"]
 ) -> Float[Array, "B L D"]:
-    """Rows of a table; a product where it is small: its gradient needs no scatter."""
-    if table.shape[0] <= 256:
-        return jax.nn.one_hot(tokens, table.shape[0], dtype=table.dtype) @ table
-    return jnp.take(table, tokens, axis=0, mode="fill")
+    """Rows of a table; a product where it is small: its gradient needs no scatter.
+
+    Symbols that are none give NaN where they are traced.
+
+    Raises:
+        ValueError: if known symbols leave 0 .. V - 1.
+    """
+    size = table.shape[0]
+    known = (tokens >= 0) & (tokens < size)
+    if not isinstance(known, jax.core.Tracer) and not known.all():
+        raise ValueError(
+            f"symbols must lie in 0 .. {size - 1}, got some from {tokens.min()} to "
+            f"{tokens.max()}; a larger num_symbols makes room for more."
+        )
+    if size <= 256:
+        rows = jax.nn.one_hot(tokens, size, dtype=table.dtype) @ table
+    else:
+        rows = jnp.take(table, tokens, axis=0, mode="clip")
+    return jnp.where(known[..., None], rows, jnp.nan)
 
 
 def _distinct(pattern: tuple[LayerKind, ...], shared: list):

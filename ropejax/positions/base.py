@@ -39,6 +39,14 @@ class Placement:
     streams: dict[str, Shaped[Array, "*batch B P"]] | None = None
     per_layer: bool = dataclasses.field(default=False, metadata={"static": True})
 
+    @property
+    def num_places(self) -> int | None:
+        """How many tokens a row may have (static); None if it may have any number."""
+        given = [a for a in (self.positions, self.distances) if a is not None]
+        sizes = [array.shape[1 + self.per_layer] for array in given]
+        sizes += [array.shape[1] for array in (self.streams or {}).values()]
+        return min(sizes, default=None)
+
     def layers(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Splits into arrays that layers scan over, and arrays that all share."""
         given = {"positions": self.positions, "distances": self.distances}

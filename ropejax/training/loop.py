@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import jax
 import numpy as np
 
+from ropejax.seeds import check_seed
 from ropejax.training.nonfinite import NonFiniteError
 from ropejax.training.step import (
     Recipe,
@@ -78,7 +79,8 @@ def train(
         The state after `steps` steps.
 
     Raises:
-        ValueError: if a number is out of range, or the checkpoint is past `steps`.
+        ValueError: if a number is out of range (seeds: 0 .. 2**31 - 1), or the
+            checkpoint is past `steps`.
         NonFiniteError: if a loss or gradient is not finite, under the policy "stop".
     """
     for name, number in (
@@ -88,6 +90,8 @@ def train(
     ):
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}.")
+    check_seed("seed", seed)
+    check_seed("length_seed", length_seed)
     state = init_state(recipe, seed, length_seed)
     if saver is not None:
         state = saver.latest(like=state) or state

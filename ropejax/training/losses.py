@@ -43,6 +43,8 @@ def batch_sums(logits: Float[Array, "B P V"], batch: Batch) -> Sums:
     Returns:
         Sums over all rows, float32.
     """
+    # Before the loss and not after it: the gradient of an infinite one is not finite.
+    logits = jnp.where(batch.target_mask[..., None], logits, 0.0)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
     correct, exact = count_right(jnp.argmax(logits, axis=-1), batch)
     count = lambda mask: jnp.sum(mask, dtype=jnp.float32)

@@ -1,6 +1,7 @@
 """Optimizers and schedules: optax chains from explicit numbers."""
 
 import jax
+import numpy as np
 import optax
 
 
@@ -26,6 +27,7 @@ def schedule(
     Raises:
         ValueError: if a number is out of range.
     """
+    _check_finite(learning_rate=learning_rate, final_fraction=final_fraction)
     if _is_known(learning_rate) and not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
     if not 0 <= warmup_steps < max(steps, 1):
@@ -68,12 +70,25 @@ def adam(
         A gradient transformation.
 
     Raises:
-        ValueError: if `weight_decay` is negative or `max_grad_norm` is not positive.
+        ValueError: if a number is not finite, `weight_decay` is negative,
+            `max_grad_norm` or `eps` is not positive, or `b1` or `b2` is not in [0, 1).
 
     References:
         Kingma and Ba 2015, arXiv 1412.6980; Loshchilov and Hutter 2019, arXiv
         1711.05101.
     """
+    _check_finite(
+        weight_decay=weight_decay, max_grad_norm=max_grad_norm, b1=b1, b2=b2, eps=eps
+    )
+    if not callable(learning_rate):
+        _check_finite(learning_rate=learning_rate)
+    for name, decay in (("b1", b1), ("b2", b2)):
+        if _is_known(decay) and not 0 <= decay < 1:
+            raise ValueError(
+                f"{name} must be in [0, 1), got {decay}; usual are b1=0.9, b2=0.999."
+            )
+    if _is_known(eps) and not eps > 0:
+        raise ValueError(f"eps must be positive, got {eps}; usual is 1e-8.")
     if _is_known(weight_decay) and weight_decay < 0:
         raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
     if _is_known(max_grad_norm) and max_grad_norm is not None and not max_grad_norm > 0:
@@ -98,6 +113,15 @@ def adam(
             mask=_matrices,
         ),
     )
+
+
+def _check_finite(**given) -> None:
+    """Raises ValueError, by name, for what is known and no finite number."""
+    for name, number in given.items():
+        if number is None or not _is_known(number):
+            continue
+        if isinstance(number, bool | str) or not np.all(np.isfinite(number)):
+            raise ValueError(f"{name} must be a finite number, got {number!r}.")
 
 
 def _is_known(number) -> bool:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from ropejax.seeds import check_seed
 from ropejax.training.population import (
     AXIS,
     Member,
@@ -111,6 +112,9 @@ def train_population(
     ):
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}.")
+    check_seed("length_seed", length_seed)
+    for member in members:
+        check_seed("a member's seed", member.seed)
     if mesh is not None:
         if AXIS not in mesh.shape:
             raise ValueError(

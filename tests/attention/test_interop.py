@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
+from ropejax.attention import attend
 from ropejax.attention.interop import as_attention_fn
-from ropejax.encodings import ALiBi, Encoding, Forgetting, Rotary
+from ropejax.encodings import ENCODINGS, ALiBi, Encoding, Forgetting, Rotary, compose
 from ropejax.masks import Causal
 from ropejax.tokens import tokens
 
@@ -92,3 +93,49 @@ def test_positions_that_flax_does_not_know_are_asked_for(x):
 def test_an_encoding_that_reads_hidden_states_is_refused():
     with pytest.raises(ValueError, match="hidden states"):
         as_attention_fn(Forgetting())
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "learned", "multiplicative"])
+def test_encodings_that_would_silently_do_nothing_are_refused(name):
+    with pytest.raises(ValueError, match="changes embeddings"):
+        as_attention_fn(ENCODINGS[name]())
+
+
+@pytest.mark.parametrize("name", ["t5", "kerple", "fire", "shaw", "transformer_xl"])
+def test_parameters_that_were_not_given_are_asked_for(name):
+    x = jnp.ones((1, 4, 2, 4))
+    with pytest.raises(ValueError, match=r"give params=encoding\.prepare"):
+        as_attention_fn(ENCODINGS[name]())(x, x, x)
+    where = tokens(4)
+    with pytest.raises(ValueError, match=r"give params=encoding\.prepare"):
+        attend(x, x, x, encoding=ENCODINGS[name](), query=where, key=where)
+
+
+def test_compositions_serve_where_their_parts_do():
+    x = jax.random.normal(jax.random.key(0), (1, 5, 2, 4))
+    both = as_attention_fn(compose(rope=Rotary(), alibi=ALiBi()))(x, x, x)
+    where = tokens(5)
+    wanted = attend(
+        x,
+        x,
+        x,
+        encoding=compose(rope=Rotary(), alibi=ALiBi()),
+        query=where,
+        key=where,
+    )
+    np.testing.assert_allclose(both, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"encoding": Rotary}, "encoding must be settings"),
+        ({"query": jnp.arange(4)}, "query must say where tokens are"),
+        ({"mask": Causal}, r"such as Causal\(\)"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(settings, message):
+    x = jnp.ones((1, 4, 2, 4))
+    known = {"encoding": Rotary(), "query": tokens(4), "key": tokens(4)}
+    with pytest.raises(ValueError, match=message):
+        attend(x, x, x, **(known | settings))

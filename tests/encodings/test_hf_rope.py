@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ropejax.encodings import MRoPE, Rotary, rotary_from_hf
+from ropejax.encodings import LongRoPE, MRoPE, Rotary, YaRN, rotary_from_hf
 from ropejax.encodings.angles import rotary_frequencies
 from ropejax.encodings.hf_rope import head_width
 from tests.encodings.rotary_cases import golden, index, names
@@ -117,3 +117,249 @@ def test_proportional_may_be_interpolated_besides():
     frequencies = ours.frequencies_of_pairs({}, 16)
     np.testing.assert_allclose(frequencies[:4], rotary_frequencies(16)[:4] / 2, 1e-6)
     assert not frequencies[4:].any()
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LONG = {"rope_type": "longrope", "factor": 4.0}
+GEMMA = LLAMA | {
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 1e4,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+MODERN = LLAMA | {"global_rope_theta": 160_000, "local_rope_theta": 10_000}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("settings", [GEMMA, MODERN])
+@pytest.mark.parametrize("layer_type", [None, "sliding_atention", "global", ["x"]])
+def test_layers_that_differ_must_be_named(settings, layer_type):
+    with pytest.raises(ValueError, match="layer_type.*'sliding_attention'"):
+        rotary_from_hf(settings, layer_type=layer_type)
+
+
+def test_a_near_name_of_a_kind_is_suggested():
+    with pytest.raises(ValueError, match="Did you mean 'sliding_attention'"):
+        rotary_from_hf(GEMMA, layer_type="sliding_atention")
+
+
+def test_both_bases_of_a_model_are_read():
+    plain = Rotary(max_wavelength=1e4, round_frequencies=True)
+    assert rotary_from_hf(GEMMA, layer_type="sliding_attention") == plain
+    full = rotary_from_hf(GEMMA, layer_type="full_attention")
+    assert (full.max_wavelength, full.frequencies.scale) == (1e6, 8.0)
+    assert rotary_from_hf(MODERN, layer_type="sliding_attention") == plain
+    full = rotary_from_hf(MODERN, layer_type="full_attention")
+    assert full == Rotary(max_wavelength=160_000.0, round_frequencies=True)
+    half = {key: MODERN[key] for key in MODERN if key != "local_rope_theta"}
+    with pytest.raises(ValueError, match="lacks 'local_rope_theta'"):
+        rotary_from_hf(half, layer_type="sliding_attention")
+    for model_type in ("gemma3_text", "modernbert"):
+        with pytest.raises(ValueError, match=f"{model_type}.*to_dict"):
+            rotary_from_hf(LLAMA | {"model_type": model_type})
+
+
+def test_where_layers_are_alike_only_kinds_that_exist_are_accepted():
+    plain = rotary_from_hf(LLAMA)
+    assert rotary_from_hf(LLAMA, layer_type="full_attention") == plain
+    for layer_type in ("bogus", "sliding_attention", 3):
+        with pytest.raises(ValueError, match=f"layer_type={layer_type!r}.*drop it"):
+            rotary_from_hf(LLAMA, layer_type=layer_type)
+    kinds = LLAMA | {"layer_types": ["sliding_attention", "full_attention"]}
+    assert rotary_from_hf(kinds, layer_type="sliding_attention") == plain
+
+
+def test_the_text_model_within_a_config_is_read():
+    inner = {"model_type": "llama4_text", "rope_theta": 5e5, "head_dim": 16}
+    outer = {"model_type": "llama4", "text_config": inner, "vision_config": {}}
+    ours = rotary_from_hf(outer)
+    assert ours == rotary_from_hf(inner)
+    assert (ours.max_wavelength, ours.layout) == (5e5, "interleaved")
+    assert rotary_from_hf(outer | {"rope_theta": 5e5}) == ours
+    with pytest.raises(ValueError, match="rope_theta=1.*contradicts text_config"):
+        rotary_from_hf(outer | {"rope_theta": 1e4})
+    with pytest.raises(ValueError, match="pass config\\['llm_config'\\]"):
+        rotary_from_hf({"llm_config": inner})
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("rope_theat", "rope_theta"),
+        ("rop_theta", "rope_theta"),
+        ("rope_scalling", "rope_scaling"),
+        ("partial_rotary_facter", "partial_rotary_factor"),
+        ("swa_rope_theta", "rope_theta"),
+        ("rope_ratio", "rope_"),
+        ("rotary_percent", "rotary_pct"),
+        ("original_max_position_embedings", "original_max_position_embeddings"),
+    ],
+)
+def test_a_misspelt_key_is_refused_with_its_nearest_name(key, near):
+    with pytest.raises(ValueError, match=f"'{key}'.*Did you mean.*'{near}"):
+        rotary_from_hf(LLAMA | {key: 5e5})
+    assert rotary_from_hf(LLAMA | {key: None}) == rotary_from_hf(LLAMA)
+
+
+def test_keys_about_other_things_are_ignored():
+    others = {
+        "vocab_size": 9,
+        "rms_norm_eps": 1e-5,
+        "no_rope_layers": [1, 0],
+        "qk_nope_head_dim": 8,
+        "logits_scaling": 2.0,
+        "max_2d_position_embeddings": 5,
+        "router_dim": 8,
+        "rotary": True,
+        "rope_interleaved": False,
+        "quantization_config": {"bits": 4},
+        7: "seven",
+    }
+    assert rotary_from_hf(LLAMA | others) == rotary_from_hf(LLAMA)
+    for key in ("rotary", "rope_interleaved"):
+        with pytest.raises(ValueError, match=key):
+            rotary_from_hf(LLAMA | {key: not others[key]})
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rope_scaling": YARN, "rope_parameters": {"rope_type": "default"}},
+        {"rope_scaling": YARN, "rope_parameters": YARN | {"factor": 2.0}},
+        {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6}},
+        {
+            "rope_scaling": {"rope_theta": 1e4, "rope_type": "default"},
+            "rope_parameters": {"rope_theta": 1e6},
+        },
+        {"rope_parameters": YARN | {"type": "linear"}},
+    ],
+)
+def test_entries_that_contradict_each_other_are_refused(settings):
+    with pytest.raises(ValueError, match="contradicts.*drop"):
+        rotary_from_hf(LLAMA | settings)
+
+
+def test_two_forms_that_agree_are_one():
+    both = {"rope_scaling": YARN, "rope_parameters": YARN | {"rope_theta": 1e6}}
+    ours = rotary_from_hf(LLAMA | both | {"rope_theta": 1e6})
+    assert ours == rotary_from_hf(config(**YARN, rope_theta=1e6))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        *[({"rope_scaling": x}, "rope_scaling must be") for x in ("yarn", [1], 3)],
+        ({"rope_parameters": [1]}, "rope_parameters must be a dict"),
+        ({"text_config": 3}, "text_config must be a dict"),
+        ({"rope_parameters": {"rope_type": ["yarn"]}}, r"rope_type must.*'yarn'"),
+        ({"model_type": ["llama"]}, "model_type must be"),
+        ({"rope_theta": "1e4"}, "rope_theta must be a number, got '1e4'"),
+        ({"rope_theta": True}, "rope_theta must be a number"),
+        ({"rope_theta": 1.0}, "max_wavelength must be"),
+        ({"partial_rotary_factor": "0.5"}, "partial_rotary_factor must be a number"),
+        ({"rotary_dim": 2.5}, "rotary_dim must be a whole number, got 2.5"),
+        ({"rope_interleave": "true"}, "rope_interleave must be true or false"),
+        ({"rope_parameters": YARN | {"truncate": "false"}}, "truncate must be true"),
+        ({"rope_parameters": YARN | {"mscale": "0.7"}}, "mscale must be a number"),
+        ({"rope_parameters": YARN | {"mscale_all_dim": 1.0}}, "mscale_all_dim=1.0"),
+        ({"rope_parameters": YARN | {"beta_fast": 0}}, "beta_fast must be.*got 0"),
+        (
+            {"rope_parameters": YARN | {"attention_factor": "1.0"}},
+            "attention_factor must be a number, got '1.0'",
+        ),
+        *[
+            ({"rope_parameters": YARN | {"factor": x}}, "factor must be")
+            for x in (float("inf"), float("nan"), -2.0, 0, "4", [4.0])
+        ],
+        *[
+            (
+                {"rope_parameters": YARN | {"original_max_position_embeddings": x}},
+                f"original_max_position_embeddings must be.*got {x}",
+            )
+            for x in (0, -1, 32.5)
+        ],
+        (
+            {"original_max_position_embeddings": 0, "rope_parameters": YARN},
+            "original_max_position_embeddings must be",
+        ),
+        (
+            {"rope_parameters": LONG | {"long_factor": 3, "short_factor": [1.0] * 8}},
+            "long_factor must be a list",
+        ),
+        (
+            {"rope_parameters": {"mrope_section": 8}},
+            "mrope_section must be a list of numbers, got 8",
+        ),
+        ({"rope_parameters": {"type": "mrope"}}, "lacks 'mrope_section'"),
+        ({"rope_parameters": {"a": {}, "rope_theta": 1e4}}, "move them into each"),
+        ({"head_dim": "16", "rotary_dim": 8}, "head_dim must be a number"),
+    ],
+)
+def test_entries_of_the_wrong_type_or_range_are_refused_by_name(settings, message):
+    with pytest.raises(ValueError, match=message):
+        rotary_from_hf(LLAMA | settings)
+
+
+@pytest.mark.parametrize("settings", [None, 3, "llama", [LLAMA]])
+def test_what_is_no_config_is_refused(settings):
+    with pytest.raises(ValueError, match="config must be a dict.*to_dict"):
+        rotary_from_hf(settings)
+
+
+def test_entries_must_fit_the_heads_that_the_config_implies():
+    factors = {"long_factor": [2.0] * 8, "short_factor": [1.0] * 8}
+    assert rotary_from_hf(config(**LONG, **factors)).frequencies.scale == 4.0
+    for name in ("long_factor", "short_factor"):
+        wrong = LONG | factors | {name: [1.0] * 7}
+        with pytest.raises(ValueError, match=f"width 16.*{name}.*8 pairs, got 7"):
+            rotary_from_hf(config(**wrong))
+    half = config(**LONG, **factors) | {"partial_rotary_factor": 0.5}
+    with pytest.raises(ValueError, match="width 16.*4 pairs, got 8"):
+        rotary_from_hf(half)
+    assert rotary_from_hf(half | {"head_dim": 32}).rotary_fraction == 0.5
+    with pytest.raises(ValueError, match="width 16.*sections.*8 pairs"):
+        rotary_from_hf(config(mrope_section=[2, 2, 2]))
+    # Without a width the model says so later.
+    assert rotary_from_hf({"rope_parameters": {"mrope_section": [2, 2, 2]}})
+
+
+def test_part_of_the_channels_is_not_rounded_down():
+    ours = rotary_from_hf({"head_dim": 44, "rotary_dim": 30})
+    assert ours.rotary_width(44) == 30
+
+
+def test_neighbours_are_paired_where_the_code_of_transformers_does():
+    deepseek, ernie = ("deepseek_v2", "deepseek_v3"), ("ernie4_5", "ernie4_5_moe")
+    for model_type in (*deepseek, *ernie, "helium", "llama4_text"):
+        settings = LLAMA | {"model_type": model_type, "qk_rope_head_dim": 8}
+        assert rotary_from_hf(settings).layout == "interleaved"
+        assert rotary_from_hf(settings, layout="half").layout == "half"
+        assert head_width(settings) == 8
+    plain = LLAMA | {"model_type": "deepseek_v3", "rope_interleave": False}
+    assert rotary_from_hf(plain).layout == "half"
+    assert rotary_from_hf(LLAMA | {"rope_interleave": True}).layout == "interleaved"
+
+
+def test_a_weight_of_zero_counts_as_absent():
+    usual = rotary_from_hf(config(**YARN))
+    for weights in ({"mscale": 0.7, "mscale_all_dim": 0}, {"mscale": 0.7}):
+        assert rotary_from_hf(config(**YARN, **weights)) == usual
+    both = rotary_from_hf(config(**YARN, mscale=0.7, mscale_all_dim=0.5))
+    expected = (0.07 * np.log(4.0) + 1) / (0.05 * np.log(4.0) + 1)
+    np.testing.assert_allclose(both.frequencies.factor(), expected, 1e-12)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("base", [1.0, 0.5, True, float("inf"), float("nan"), "1e4"])
+@pytest.mark.parametrize("encoding", [Rotary, YaRN])
+def test_bases_that_make_no_waves_are_refused(encoding, base):
+    with pytest.raises(ValueError, match="max_wavelength must be"):
+        encoding(max_wavelength=base)
+
+
+@pytest.mark.fast
+def test_a_trained_length_of_one_has_no_logarithm_to_divide_by():
+    with pytest.raises(ValueError, match="train_length must exceed 1, got 1"):
+        LongRoPE(train_length=1)

@@ -4,6 +4,7 @@ Faults B12 (odd head width), B15 (positions past a table), B23 (settings that ar
 """
 
 import dataclasses
+import math
 import pathlib
 import re
 
@@ -14,7 +15,8 @@ from ml_collections import ConfigDict
 from configs import base, che
 from experiments import build as build_module
 from experiments import lengths, options, overrides
-from experiments.build import PUBLISHED, build, make_positions
+from experiments import mesh as mesh_module
+from experiments.build import PUBLISHED, build, make_encoding, make_positions
 from ropejax.encodings import ENCODINGS, ALiBi, Encoding, LogScale, Rotary, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.encodings.interpolation import NTKAware
@@ -143,8 +145,10 @@ def test_every_field_of_the_config_is_read():
     """A field that nothing reads would do nothing (fault B23)."""
     elsewhere = {  # read by experiments/run.py and labels.py
         *("study", "title", "log_every", "save_every", "keep", "steps_per_dispatch"),
+        *mesh_module.AXES,  # read as a whole
     }
-    source = pathlib.Path(build_module.__file__).read_text()
+    modules = build_module, mesh_module
+    source = "".join(pathlib.Path(m.__file__).read_text() for m in modules)
     for path in overrides.all_fields(base.get_config()):
         name = path.split(".")[-1]
         assert name in elsewhere or re.search(rf"\.{name}\b|\"{name}\"", source), path
@@ -176,7 +180,10 @@ def test_every_field_of_the_config_is_read():
         ),
         ({"encoding__options": "layout=halff"}, "layout must be one of .* 'half'"),
         ({"encoding__options": "distance=Rectifid(4)"}, "'Rectifid' .*'Rectified'"),
-        ({"encoding__options": "distance=5"}, "distance must be an object such as"),
+        (
+            {"encoding__options": "distance=5"},
+            "distance must be an object of class Distance .one of Rectified, .*, got 5",
+        ),
         ({"encoding__options": "layout"}, "cannot read 'layout'"),
         ({"encoding__options": "layout=half)("}, "cannot read"),
         ({"encoding__options": "layout=open('x')"}, "class='open' is unknown"),
@@ -206,6 +213,18 @@ def test_every_field_of_the_config_is_read():
         ({"optim__learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"optim__warmup_steps": 10**6}, "warmup_steps must be below"),
         ({"optim__max_grad_norm": -1.0}, "max_grad_norm must be positive"),
+        # Numbers of the optimizer that train nothing sensible.
+        ({"optim__b1": -0.1}, r"optim\.b1 must be in \[0, 1\), got -0.1; usual"),
+        ({"optim__b2": 1.5}, r"optim\.b2 must be in \[0, 1\), got 1.5; usual"),
+        ({"optim__eps": -1.0}, r"optim\.eps must be positive, got -1.0; usual"),
+        ({"optim__weight_decay": -0.1}, r"optim\.weight_decay must not be negative"),
+        ({"optim__learning_rate": math.inf}, r"optim\.learning_rate .* finite .* inf"),
+        ({"optim__max_grad_norm": math.nan}, r"optim\.max_grad_norm .* finite .* nan"),
+        # Seeds that overflow, or are the same as a smaller one.
+        ({"train__seed": 2**31}, r"train\.seed must be in 0 \.\. 2147483647 .*choose"),
+        ({"train__seed": -1}, r"train\.seed must be in .* got -1"),
+        ({"train__length_seed": 2**32}, r"train\.length_seed must be .* 4294967296"),
+        ({"eval__seed": 2**32 + 1}, r"eval\.seed must be .* got 4294967297"),
         ({"model__dropout": 1.0}, r"dropout rate must be in \[0, 1\), got 1.0"),
         # Sizes that do not fit (fault B12: width 40 and 8 heads are 5 channels a head).
         ({"model__embed_dim": 40}, "head_dim=5 times .* is 5; make it even"),
@@ -214,6 +233,10 @@ def test_every_field_of_the_config_is_read():
         (
             {"model__num_kv_heads": 3},
             "num_heads=8 must be a multiple of num_kv_heads=3",
+        ),
+        (
+            {"model__num_kv_heads": 0},
+            r"model\.num_kv_heads=0 must be at least 1 and divide model\.num_heads=8",
         ),
         # Positions that are not there (fault B15).
         (
@@ -269,7 +292,127 @@ def test_what_cannot_be_is_refused_with_a_remedy(changes, message, monkeypatch):
         build(config_with(**changes))
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("scale=4, truncate=false", "YaRN.truncate must be True or False, got 'false'"),
+        ("scale=4, scale=8", "gives scale twice; give it once"),
+        ("**x", "cannot read 'YaRN.*write name=value"),
+        ("scale=4, factor=2", "YaRN has no setting 'factor'. .*Its settings: .*scale"),
+        ("train_length=12.5", "YaRN.train_length must be an integer, got 12.5"),
+        ("max_wavelength=True", "YaRN.max_wavelength must be a number, got True"),
+        ("max_wavelength=1e999", "YaRN.max_wavelength must be a finite number, got in"),
+        ("beta_fast=fast", "YaRN.beta_fast must be a number, got 'fast'"),
+        ("attention_factor=one", "YaRN.attention_factor must be a number, got 'one'"),
+        ("4", "1 values without a name, YaRN takes at most 0; write name=value"),
+    ],
+)
+def test_settings_of_an_object_are_checked_like_others(text, message):
+    config = config_with(encoding__name="compose")
+    config.encoding.options = f"rope=YaRN({text})"
+    with pytest.raises(ValueError, match=f"^encoding.options: .*{message}"):
+        make_encoding(config)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_wavelength=True", "max_wavelength must be a number, got True"),
+        ("max_wavelength=-1e999", "max_wavelength must be a finite number, got -inf"),
+        (
+            "frequencies=Rectified(5)",
+            "frequencies .*Map .one of Chain.*YaRNSc.*, got",
+        ),
+        ("distance=YaRNScaling(5)", "distance .* Distance .*Rectified.*, got YaRNScal"),
+        ("distance=Rectifeid", "got 'Rectifeid'. Did you mean 'Rectified'"),
+        ("distance=Rectified(5, window=6)", "gives window twice"),
+        ("distance=Rectified(5, False, 1)", "3 values without a name, Rectified takes"),
+        ("frequencies=Chain((NTKAware(2), Leaky()))", r"Chain.maps\[1\] must .*Freque"),
+        ("frequencies=Chain(NTKAware(2))", r"Chain.maps must be values in parentheses"),
+    ],
+)
+def test_parts_of_another_kind_are_refused_with_what_fits(text, message):
+    with pytest.raises(ValueError, match=f"encoding.options: .*{message}"):
+        make_encoding(config_with(encoding__options=text))
+
+
+@pytest.mark.fast
+def test_whole_numbers_inside_objects_become_integers():
+    config = config_with(encoding__options="distance=Rectified(1e2)")
+    window = make_encoding(config).distance.window
+    assert (window, type(window)) == (100, int)
+
+
+def changed_dict(path, value) -> dict:
+    """The base config as a plain dictionary, with a field set, or taken away by ..."""
+    config = base.get_config().to_dict()
+    group, _, name = path.rpartition(".")
+    inside = config[group] if group else config
+    inside[name] = value
+    if value is ...:
+        del inside[name]
+    return config
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("train.learning_rat", 1e-3, "no field 'train.learning_rat'. Did you mean"),
+        ("train.learning_rate", 1e-3, "Did you mean optim.learning_rate?"),
+        ("modle", {"causal": True}, "no field 'modle.causal'. Did you mean model.caus"),
+        (
+            "train",
+            3,
+            "config.train is a group of fields; set one of train.accumulate, ",
+        ),
+        ("train.nonfinite", ..., "lacks train.nonfinite; start from configs.base.get"),
+        ("train", {}, "lacks train.accumulate, .*, train.steps_per.*; start from"),
+        ("optim", ..., "lacks optim.b1, .*, optim.learning_rate, .*; start from"),
+        ("train.steps", "5", "train.steps must be a number, got '5'"),
+        ("train.steps", None, "train.steps must be a number, got None"),
+        ("train.steps", 2.5, "train.steps must be an integer, got 2.5"),
+        (
+            "train.steps",
+            2e4,
+            "train.steps must be an integer, got 20000.0; write 20000",
+        ),
+        ("train.seed", True, "train.seed must be a number, got True"),
+        ("model.num_kv_heads", 2.0, "model.num_kv_heads must be an integer.* write 2"),
+        ("optim.b1", "0.9", "optim.b1 must be a number, got '0.9'"),
+        ("optim.eps", math.nan, "optim.eps must be a finite number, got nan"),
+        ("model.causal", 1, "model.causal must be True or False, got 1"),
+        ("task.name", 7, "task.name must be a name, got 7"),
+        ("eval.positions", 7, "eval.positions must be a name, got 7"),
+    ],
+)
+def test_dictionaries_have_the_fields_of_the_base_config(path, value, message):
+    config = changed_dict(path, value)
+    with pytest.raises(ValueError, match=message):
+        build(config)
+    with pytest.raises(ValueError, match=message):
+        build(ConfigDict(config))
+
+
+@pytest.mark.fast
+def test_fields_without_a_value_whole_rates_and_the_largest_seed_are_taken():
+    config = changed_dict("optim.learning_rate", 1)
+    config["train"] |= {"seed": 2**31 - 1, "length_seed": None}
+    config["eval"]["lengths"] = "5"
+    experiment = build(config)
+    assert (experiment.seed, experiment.length_seed) == (2**31 - 1, None)
+    assert experiment.learning_rate(0) == 1
+
+
 def test_an_unknown_field_set_in_code_is_refused():
+    config = base.get_config()
+    config.train.learning_rat = 1.0  # not locked
+    with pytest.raises(
+        ValueError, match=r"'train\.learning_rat'.*'optim\.learning_rate"
+    ):
+        build(config)
     config = base.get_config()
     config.lock()
     with pytest.raises((AttributeError, KeyError), match="learning_rat"):

@@ -156,6 +156,24 @@ def test_errors_are_one_line_and_code_two_and_nothing_is_written(tmp_path):
     assert not list(tmp_path.rglob("*-cache"))
 
 
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("train.seed=2147483648", "train.seed must be in 0 .. 2147483647"),
+        ("optim.b2=1.5", "optim.b2 must be in [0, 1), got 1.5"),
+        ("encoding.options=max_wavelength=1e999", "max_wavelength must be a finite"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_before_a_folder_is_made(
+    field, message, tmp_path, capsys
+):
+    workdir = tmp_path / "run"
+    texts = [f"--config={BASE}", f"--workdir={workdir}", f"--config.{field}"]
+    assert stopped_by(lambda: main.main(texts)) == 2
+    assert message in capsys.readouterr().err
+    assert not workdir.exists()
+
+
 def raises(error):
     raise error
 

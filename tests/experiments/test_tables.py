@@ -217,6 +217,28 @@ def test_the_terminal_table_fits_80_columns_and_says_all():
     assert ["best input-blind guess", *["50.0"] * 5] in cells
 
 
+def test_the_terminal_table_heads_its_means_with_the_lengths_they_are_of():
+    def heads(*rows):
+        text = io.StringIO()
+        console = rich.console.Console(file=text, width=100)
+        tables.print_summary(list(rows), lengths=(2,), console=console)
+        return text.getvalue()
+
+    inside = scored("a", 90, lengths=(1, 2))
+    far = scored("b", 90, lengths=(1, 2, 6), positions="randomized")
+    farther = [
+        row | {"length": 9, "test_max_length": 9} if row["length"] == 6 else row
+        for row in far
+    ]
+    assert "over 2" in heads(*[row | {"test_max_length": 2} for row in inside])
+    assert "3–6" in heads(*far)
+    farther = [row | {"test_max_length": 9} for row in farther]
+    both = heads(*scored("c", 90, lengths=(1, 2, 6)), *farther)
+    assert "over 2" in both
+    assert ", to 9" in both
+    assert ", to 6" in both
+
+
 def test_a_few_lengths_are_chosen_among_the_evaluated_ones():
     (cell,) = cells_of(scored("a", 50, lengths=(1, 2, 3, 5, 6)))
     assert tables.few_lengths(cell.runs[0]) == [2, 3, 5, 6]

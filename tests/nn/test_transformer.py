@@ -10,6 +10,7 @@ import pytest
 from ropejax.encodings import ENCODINGS, Dims, Encoding
 from ropejax.masks import Causal
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.nn.transformer import symbol_vectors
 from ropejax.positions import Placement, Randomized, count_real
 
 DIMS = Dims(num_heads=2, num_kv_heads=2, head_dim=4, embed_dim=8, num_layers=2)
@@ -225,3 +226,16 @@ def test_left_padding_changes_no_logit(rng, name, given):
     for pad in (0, 3):
         padded = run(jnp.array([[pad, pad, 1, 2, 4]]))
         np.testing.assert_allclose(padded[:, 2:], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [7, 300])
+@pytest.mark.parametrize("symbol", [-1, "size"])
+def test_symbols_that_are_none_never_pass(size, symbol):
+    """Fault B15: known ones are refused, traced ones show as NaN, and no other does."""
+    symbol = size if symbol == "size" else symbol
+    table = jnp.ones((size, 4))
+    tokens = jnp.array([[0, symbol, size - 1]])
+    with pytest.raises(ValueError, match=f"symbols must lie in 0 .. {size - 1}"):
+        symbol_vectors(table, tokens)
+    rows = jax.jit(symbol_vectors)(table, tokens)
+    np.testing.assert_array_equal(jnp.isnan(rows).all(-1), [[False, True, False]])

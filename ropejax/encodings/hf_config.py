@@ -1,0 +1,210 @@
+"""Finding the RoPE settings in a Hugging Face config, wherever it keeps them.
+
+A config may hold a text model's config inside, have its settings in the form of
+transformers 4 or 5, and have others for each kind of layer. This module returns the
+settings of one kind of layer as one dict, and refuses what would otherwise be passed
+over: a misspelt key, two forms that disagree, a kind of layer that does not exist.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from ropejax.encodings.choices import check_choice
+from ropejax.encodings.hf_values import (
+    Config,
+    need,
+    read_name,
+    read_number,
+    read_section,
+)
+
+_ROPE_KEYS = (
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "rope_local_base_freq",
+    "global_rope_theta",
+    "local_rope_theta",
+    "partial_rotary_factor",
+    "rotary_pct",
+    "rotary_emb_base",
+    "rotary_dim",
+    "rope_interleave",
+)
+"""Keys beside others in a config that are about RoPE, and read."""
+
+_NO_CHANGE = {"rotary": True, "rope_interleaved": False}
+"""Keys of released configs (GPT-J, SmolLM) whose usual value says nothing new."""
+
+_OTHER_KEYS = ("qk_rope_head_dim", "original_max_position_embeddings")
+"""Keys that are read too, but concern more than RoPE."""
+
+_ABOUT = {"rope", "rotary", "mrope"}
+_QUANTITIES = {"theta", "base", "freq", "scaling", "factor", "parameters", "section"}
+
+_TWO_KINDS = ("full_attention", "sliding_attention")
+
+_LAYERS_DIFFER = ("gemma3_text", "gemma3n_text", "modernbert")
+"""Model types that have two bases, even where the config leaves them to defaults."""
+
+_OLD_NAMES = {"su": "longrope", "mrope": "default"}
+
+
+def text_config(config: Config) -> Config:
+    """Returns the config of the text model: that inside, if any.
+
+    Raises:
+        ValueError: if it is not a dict, has a key that resembles one of RoPE's, or its
+            RoPE settings lie elsewhere.
+    """
+    if not isinstance(config, Mapping):
+        raise ValueError(
+            f"config must be a dict, got {config!r}; call to_dict() of a config object."
+        )
+    _check_keys(config)
+    if config.get("text_config") is not None:
+        inner = read_section(config, "text_config")
+        for key in _ROPE_KEYS:
+            outer = config.get(key)
+            if outer is not None and outer != inner.get(key):
+                raise ValueError(
+                    f"{key}={outer!r} contradicts text_config, where it is "
+                    f"{inner.get(key)!r}; pass config['text_config'] if that holds."
+                )
+        return text_config(inner)
+    if not any(config.get(key) is not None for key in _ROPE_KEYS):
+        for name, part in config.items():
+            if isinstance(part, Mapping) and any(
+                part.get(key) is not None for key in _ROPE_KEYS
+            ):
+                raise ValueError(
+                    f"the config has RoPE settings only within {name!r}; pass "
+                    f"config[{name!r}] if that is the text model."
+                )
+    return config
+
+
+def rope_settings(config: Config, layer_type: str | None) -> dict[str, Any]:
+    """Returns the RoPE settings of one kind of layer, without nulls.
+
+    Raises:
+        ValueError: if layers differ and no kind of theirs is named, a kind is named
+            that the config does not know, or two forms of the settings disagree.
+    """
+    rope = _either_form(config)
+    nested = {name: each for name, each in rope.items() if isinstance(each, Mapping)}
+    if nested:
+        if len(nested) < len(rope):
+            mixed = sorted(str(name) for name in rope if name not in nested)
+            raise ValueError(
+                f"rope_parameters has {mixed} beside kinds of layers {list(nested)}; "
+                "move them into each kind."
+            )
+        check_choice("layer_type", layer_type, nested)
+        return read_section(nested, layer_type)
+    if config.get("rope_local_base_freq") is not None:
+        check_choice("layer_type", layer_type, _TWO_KINDS)
+        if layer_type == "sliding_attention":
+            return {"rope_theta": config["rope_local_base_freq"]}
+        return rope
+    bases = ("global_rope_theta", "local_rope_theta")
+    if any(config.get(name) is not None for name in bases):
+        check_choice("layer_type", layer_type, _TWO_KINDS)
+        base = need(config, bases[layer_type == "sliding_attention"])
+        return _agreeing(rope, {"rope_theta": base}, "the base of this kind of layer")
+    if config.get("model_type") in _LAYERS_DIFFER:
+        raise ValueError(
+            f"layers of model_type {config['model_type']!r} differ in their base, and "
+            "the config leaves both to defaults; add rope_local_base_freq, or pass the "
+            "whole config, from to_dict() of the config object."
+        )
+    _check_alike(config, layer_type)
+    beside = {key: config.get(key) for key in ("rope_theta", "partial_rotary_factor")}
+    beside = {key: value for key, value in beside.items() if value is not None}
+    return _agreeing(rope, beside, "that beside rope_parameters")
+
+
+def rope_type(rope: Config) -> str:
+    """Returns the type of RoPE by its present name.
+
+    Raises:
+        ValueError: if it is not a name, or the two keys for it disagree.
+    """
+    new, old = (read_name(rope, key) for key in ("rope_type", "type"))
+    new, old = _OLD_NAMES.get(new, new), _OLD_NAMES.get(old, old)
+    if None not in (new, old) and new != old:
+        raise ValueError(f"rope_type={new!r} contradicts type={old!r}; drop one.")
+    return new or old or "default"
+
+
+def _either_form(config: Config) -> dict[str, Any]:
+    """The settings in the form of transformers 5, or of 4; both must say the same."""
+    new, old = (
+        read_section(config, key) for key in ("rope_parameters", "rope_scaling")
+    )
+    if new and old:
+        place_free = ("rope_theta", "partial_rotary_factor", "type", "rope_type")
+        said = [
+            {key: value for key, value in form.items() if key not in place_free}
+            for form in (new, old)
+        ]
+        if said[0] != said[1] or rope_type(new) != rope_type(old):
+            raise ValueError(
+                f"rope_scaling={old} contradicts rope_parameters={new}; drop the one "
+                "that does not hold."
+            )
+        return _agreeing(new, old, "that in rope_scaling")
+    return new or old
+
+
+def _agreeing(rope: Config, other: Config, where: str) -> dict[str, Any]:
+    """Adds settings, of which those given twice must be equal."""
+    for key in ("rope_theta", "partial_rotary_factor"):
+        ours, theirs = read_number(rope, key), read_number(other, key)
+        if None not in (ours, theirs) and ours != theirs:
+            raise ValueError(f"{key}={ours} contradicts {where}, {theirs}; drop one.")
+    return {**other, **rope}
+
+
+def _check_alike(config: Config, layer_type: str | None) -> None:
+    """Accepts, where all layers are alike, the kinds that the config names."""
+    if layer_type is None:
+        return
+    kinds = config.get("layer_types")
+    kinds = tuple(kinds) if isinstance(kinds, list | tuple) else ()
+    if layer_type not in ("full_attention", *kinds):
+        raise ValueError(
+            f"layer_type={layer_type!r}, but the config has one RoPE for all layers, "
+            f"of the kinds {sorted({'full_attention', *map(str, kinds)})}; drop it."
+        )
+
+
+def _check_keys(config: Config) -> None:
+    """Raises ValueError for a key that is about RoPE, or resembles one, and not known.
+
+    All other keys, often hundreds, are none of RoPE's.
+    """
+    for key, value in config.items():
+        known = key in _ROPE_KEYS or key in _OTHER_KEYS
+        if value is None or known or not isinstance(key, str):
+            continue
+        if key in _NO_CHANGE:
+            if value is not _NO_CHANGE[key]:
+                raise ValueError(
+                    f"{key}={value!r} is not known to mean one thing; drop it and give "
+                    "layout or another encoding."
+                )
+            continue
+        words = set(key.split("_"))
+        about = bool(words & _ABOUT and words & _QUANTITIES)
+        near = difflib.get_close_matches(key, _ROPE_KEYS, n=1, cutoff=0.85)
+        if about or near or key.startswith(("rope", "rotary", "original_max_pos")):
+            near = difflib.get_close_matches(
+                key, (*_ROPE_KEYS, *_OTHER_KEYS), n=2, cutoff=0.4
+            )
+            hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+            raise ValueError(
+                f"unknown key {key!r} = {value!r} in the config. {hint}Keys about RoPE "
+                f"are {_ROPE_KEYS}; drop it if it is not about the rotation."
+            )

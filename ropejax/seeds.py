@@ -1,0 +1,24 @@
+"""Seeds that make random keys of their own.
+
+`jax.random.key` keeps 32 bits: without 64-bit integers a larger seed overflows or is
+cut, and would silently be the same as a smaller one.
+"""
+
+import numbers
+from typing import Any
+
+MAX_SEED = 2**31 - 1
+
+
+def check_seed(name: str, seed: Any) -> None:
+    """Raises ValueError for an integer of the host outside 0 .. 2**31 - 1.
+
+    Args:
+        name: what messages call the seed.
+        seed: a Python or numpy integer; anything else, as an array, passes.
+    """
+    if isinstance(seed, numbers.Integral) and not 0 <= seed <= MAX_SEED:
+        raise ValueError(
+            f"{name} must be in 0 .. {MAX_SEED} (2**31 - 1), got {seed}; choose one of "
+            "these, since others overflow or repeat one of them."
+        )
