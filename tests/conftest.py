@@ -8,7 +8,7 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
-# Commands that are called within a test would keep compiled programs for all the others.
+# Commands that are called within a test would keep compiled programs for all others.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", "")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
