@@ -263,7 +263,6 @@ def test_a_request_is_read_off_the_arguments_of_attend(monkeypatch):
     padded = tokens(4, valid=jnp.ones((1, 4), bool), segments=jnp.zeros((1, 4), int))
     assert run(padded, padded).padding
     assert run(padded, padded).segments
-    assert not run(where, padded).segments
     between = tokens(4, positions=jnp.arange(4.0)[None])
     assert not run(between, between).plain_positions
     wishes = run(
