@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterator
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 
 @contextlib.contextmanager
@@ -19,7 +20,10 @@ def kept_in(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         for name, value in wanted.items():
             jax.config.update(name, value)
+        compilation_cache.reset_cache()
         yield folder
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
+        # Else it stays open for all later tests, and writes what they compile.
+        compilation_cache.reset_cache()
