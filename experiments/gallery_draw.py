@@ -16,27 +16,17 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
+from experiments import plot_style
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1, 1.5)))
 GREY = "#767676"
 STYLE = MappingProxyType(
-    {
-        "font.size": 8,
-        "axes.titlesize": 8,
-        "axes.titleweight": "bold",
-        "axes.labelsize": 8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.6,
-        "xtick.major.width": 0.6,
-        "ytick.major.width": 0.6,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
+    plot_style.STYLE
+    | {
         "legend.fontsize": 7,
-        "legend.frameon": False,
-        "lines.linewidth": 1.2,
+        "legend.handlelength": 2.0,
         "image.interpolation": "nearest",
-        "figure.constrained_layout.use": True,
         "figure.constrained_layout.w_pad": 0.1,
     }
 )

@@ -6,13 +6,13 @@ import jax
 from jaxtyping import Array, Int
 
 from ropejax.tasks import draws
-from ropejax.tasks.base import Example, Task
-from ropejax.tasks.key_lookup import asked_after, num_pairs
+from ropejax.tasks.base import Example
+from ropejax.tasks.key_lookup import KeyLookup, asked_after, num_pairs
 from ropejax.typing import Rng
 
 
 @dataclasses.dataclass(frozen=True)
-class AssociativeRecall(Task):
+class AssociativeRecall(KeyLookup):
     """Answers the value that goes with a key, in a row's own dictionary.
 
     Each row draws a value for every key. The input is pairs `key value` of uniform
@@ -36,32 +36,6 @@ class AssociativeRecall(Task):
 
     title = "Associative Recall"
     summary = "the value that goes with a key in this row"
-    group = "recall"
-
-    num_keys: int = 16
-    num_values: int = 16
-
-    def __post_init__(self):
-        draws.check_alphabet("num_keys", self.num_keys)
-        draws.check_alphabet("num_values", self.num_values)
-
-    @property
-    def input_vocab(self) -> int:
-        """Keys, then values."""
-        return self.num_keys + self.num_values
-
-    @property
-    def output_vocab(self) -> int:
-        """Values."""
-        return self.num_values
-
-    def input_length(self, length):
-        """Pairs and the key asked for: odd, 3 or more."""
-        return 2 * num_pairs(length) + 1
-
-    def output_length(self, length):
-        """One symbol."""
-        return 1 + 0 * length
 
     def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
         head_rng, keys_rng, book_rng = jax.random.split(rng, 3)

@@ -138,7 +138,8 @@ def test_each_kind_of_model_and_positions_of_a_study_can_be_built(name, arg):
             kinds[kind] = run
     for run in kinds.values():
         for settings in run.evaluations:
-            build.build(run.config | {"eval": settings})
+            built = build.build(run.config | {"eval": settings})
+            assert built.recipe.task.title == TASKS[run.config["task"]["name"]].title
 
 
 @pytest.mark.fast
