@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from experiments.interrupt import DivergedError, StoppedError
-from experiments.options import nearest
+from experiments.building.options import nearest
+from experiments.running.interrupt import DivergedError, StoppedError
 
 _OURS = [
     pathlib.Path(__file__).parents[1] / part

@@ -19,19 +19,15 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from experiments import (
-    command,
-    labels,
-    lengths,
-    options,
-    results,
-    scoring,
-    tables,
-)
-from experiments.build import PARTS, make_positions
-from experiments.checks import Evaluation, check_scorable
-from experiments.evaluation_sets_content import FixedSet
-from experiments.run import Run, open_run
+from experiments import command, lengths
+from experiments.building import options
+from experiments.building.build import PARTS, make_positions
+from experiments.building.checks import Evaluation, check_scorable
+from experiments.evaluation_sets.content import FixedSet
+from experiments.report import tables
+from experiments.results import store as results
+from experiments.running import labels, scoring
+from experiments.running.run import Run, open_run
 from ropejax.evaluation import LengthScore
 from ropejax.nn import TransformerSpec
 from ropejax.tasks import Task
@@ -169,7 +165,7 @@ def fixed_sets(
     Raises:
         ValueError: if one is missing, with the command that makes it, or damaged.
     """
-    from experiments.evaluation_sets_read import read_sets  # imports TFDS: a second
+    from experiments.evaluation_sets.read import read_sets  # imports TFDS: a second
 
     return read_sets(
         task,

@@ -10,7 +10,8 @@ Every field of a config can be set as --config.group.field=value.
 import argparse
 from collections.abc import Sequence
 
-from experiments import command, overrides
+from experiments import command
+from experiments.building import overrides
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.prepare_jax(given.compile_cache)
     _join(given)
 
-    from experiments.run import run_experiment
+    from experiments.running.run import run_experiment
 
     run_experiment(config, given.workdir, profile=given.profile)
     return 0
@@ -64,7 +65,7 @@ def _join(given: argparse.Namespace) -> None:
                 "--coordinator, --num_processes and --process_id need --distributed."
             )
         return
-    from experiments import processes
+    from experiments.running import processes
 
     processes.initialize(*where)
 

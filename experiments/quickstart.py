@@ -49,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def quick(folder: pathlib.Path, seeds: int, *, short: bool) -> None:
     """Trains and scores all runs of the quickstart, and prints and draws the result."""
-    from experiments import plots, results, summaries, summarize, tables
-    from experiments.run import run_experiment
+    from experiments.report import plots, summaries, summarize, tables
+    from experiments.results import store as results
+    from experiments.running.run import run_experiment
 
     console = Console()
     start = time.monotonic()

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def replay(folder: pathlib.Path, step: int | None = None) -> bool:
     """Prints what one step computes, and returns whether something is not finite."""
-    from experiments import run as runs
+    from experiments.running import run as runs
 
     run = runs.read_run(folder)
     state = _state_before(run, step)
@@ -84,7 +84,7 @@ def _show(recipe, state) -> bool:
     from rich.console import Console
     from rich.table import Table
 
-    from experiments.nonfinite import batch_of
+    from experiments.running.nonfinite import batch_of
     from ropejax.training.step import gradients
 
     console = Console()

@@ -5,6 +5,7 @@ optimize: that halves their time. Set XLA_FLAGS yourself to test optimized code.
 """
 
 import os
+import pathlib
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
@@ -19,3 +20,19 @@ import pytest
 @pytest.fixture
 def rng():
     return jax.random.key(0)
+
+
+MEMORY_MAPS = pathlib.Path("/proc/self/maps")
+MOST_MAPS = 12_000
+"""Linux allows 65,530 a process; a compiled program takes several, for as long as it
+lives, and a process that cannot get another one crashes inside the compiler."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled_programs():
+    """Frees the programs of the modules before, when there are many of them."""
+    yield
+    if MEMORY_MAPS.exists():
+        with MEMORY_MAPS.open() as lines:
+            if sum(1 for _ in lines) > MOST_MAPS:
+                jax.clear_caches()

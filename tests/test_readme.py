@@ -25,7 +25,9 @@ def test_readme_has_its_blocks_and_links_lead_somewhere():
 @pytest.mark.fast
 def test_commands_name_modules_that_exist():
     for module in set(re.findall(r"python -m ([\w.]+)", README)):
-        assert (ROOT / (module.replace(".", "/") + ".py")).exists(), module
+        path = ROOT / module.replace(".", "/")
+        places = (path.with_suffix(".py"), path / "__main__.py")
+        assert any(place.exists() for place in places), module
     makefile = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"^make ([\w-]+)", README, re.MULTILINE)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

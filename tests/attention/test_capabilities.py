@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import catalogue_engines as table
+from experiments.catalogue import engines as table
 from ropejax import masks
 from ropejax.attention import Choice, Request, api, attend, choose, explain
 from ropejax.attention.capabilities import ENGINES, FACTOR_ERROR, obstacle

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["experiments.study", "experiments.study_work", "experiments.study_list"]
+    ["experiments.study", "experiments.study.work", "experiments.study.list"]
 )
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -30,7 +30,8 @@ def start(
 
 
 def _run(words: Sequence[str], log: pathlib.Path) -> None:
-    from experiments import command, study
+    from experiments import command
+    from experiments.study import __main__ as study
 
     os.chdir(ROOT)
     with open(log, "a") as file:

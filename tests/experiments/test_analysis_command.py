@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from configs import base
-from experiments import analysis, analysis_pictures
-from experiments.analysis_numbers import analyse_run, default_lengths
-from experiments.run import run_experiment
+from experiments.analysis import __main__ as analysis
+from experiments.analysis import pictures as analysis_pictures
+from experiments.analysis.numbers import analyse_run, default_lengths
+from experiments.running.run import run_experiment
 
 QUIET = Console(quiet=True)
 

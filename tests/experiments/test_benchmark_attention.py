@@ -1,7 +1,7 @@
 """The benchmark of attention runs at tiny sizes, and says what it left out."""
 
-from experiments import benchmark_attention as benchmark
-from experiments import benchmark_attention_gpu as on_gpu
+from experiments.benchmark import attention as benchmark
+from experiments.benchmark import attention_gpu as on_gpu
 from ropejax.attention.capabilities import obstacle
 from ropejax.attention.requests import Request
 from ropejax.encodings import ALiBi, Encoding, Rotary

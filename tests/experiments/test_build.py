@@ -13,10 +13,11 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import base, che
-from experiments import build as build_module
-from experiments import lengths, options, overrides
-from experiments import mesh as mesh_module
-from experiments.build import PUBLISHED, build, make_encoding, make_positions
+from experiments import lengths
+from experiments.building import build as build_module
+from experiments.building import mesh as mesh_module
+from experiments.building import options, overrides
+from experiments.building.build import PUBLISHED, build, make_encoding, make_positions
 from ropejax.encodings import ENCODINGS, ALiBi, Encoding, LogScale, Rotary, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.encodings.interpolation import NTKAware

@@ -3,7 +3,7 @@
 import pytest
 
 from configs import base
-from experiments.build import build
+from experiments.building.build import build
 from ropejax.encodings import Encoding, Rotary
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.tasks import ALL_TASKS, MORE_TASKS, Autoregressive

@@ -5,9 +5,11 @@ import re
 
 import pytest
 
-from experiments import catalogue, catalogue_docstrings, catalogue_evidence
-from experiments import catalogue_markdown as markdown
-from experiments.catalogue_shapes import parameter_shapes
+from experiments.catalogue import __main__ as catalogue
+from experiments.catalogue import docstrings as catalogue_docstrings
+from experiments.catalogue import evidence as catalogue_evidence
+from experiments.catalogue import markdown
+from experiments.catalogue.shapes import parameter_shapes
 from ropejax import encodings
 from ropejax.encodings import ENCODINGS
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from experiments import claims as claims_module
-from experiments.claims import Claims, LostClaimError
+from experiments.study import claims as claims_module
+from experiments.study.claims import Claims, LostClaimError
 
 pytestmark = pytest.mark.fast
 NAME = "even_pairs-rope-seed0-01234567"

@@ -11,8 +11,9 @@ import sys
 import pytest
 
 from configs import base
-from experiments import command, lengths, main, overrides
-from experiments.interrupt import StoppedError
+from experiments import command, lengths, main
+from experiments.building import overrides
+from experiments.running.interrupt import StoppedError
 from ropejax.encodings import ENCODINGS
 from ropejax.positions import POSITIONS
 from ropejax.tasks import TASKS

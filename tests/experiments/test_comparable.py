@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import comparable, run_configs, summaries
+from experiments.report import comparable, run_configs, summaries
 from tests.experiments.evaluation_rows import cells_of, runs_of, scored
 
 pytestmark = pytest.mark.fast

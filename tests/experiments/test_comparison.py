@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments import comparison, published
-from experiments.published import SOURCES, Figure
+from experiments.report import comparison, published
+from experiments.report.published import SOURCES, Figure
 from tests.experiments.evaluation_rows import cells_of, scored
 
 pytestmark = pytest.mark.fast

@@ -5,8 +5,8 @@ import pytest
 from configs import arithmetic, decoder
 from configs.studies import arithmetic as arithmetic_study
 from configs.studies import kazemnejad2023
-from experiments.build import build
-from experiments.sweep import expand
+from experiments.building.build import build
+from experiments.study.sweep import expand
 from ropejax.positions import Abacus, Coupled, Randomized
 
 

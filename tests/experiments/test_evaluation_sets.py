@@ -20,12 +20,13 @@ import tensorflow_datasets as tfds
 from rich.console import Console
 
 from configs import base
-from experiments import evaluation_sets, results
 from experiments.evaluate import evaluate_run
-from experiments.evaluation_sets_builder import RopejaxEvaluation, make_set
-from experiments.evaluation_sets_content import SetKey, content_hash, task_text
-from experiments.evaluation_sets_read import read_set, read_sets
-from experiments.run import run_experiment
+from experiments.evaluation_sets import __main__ as evaluation_sets
+from experiments.evaluation_sets.builder import RopejaxEvaluation, make_set
+from experiments.evaluation_sets.content import SetKey, content_hash, task_text
+from experiments.evaluation_sets.read import read_set, read_sets
+from experiments.results import store as results
+from experiments.running.run import run_experiment
 from ropejax.tasks import (
     ALL_TASKS,
     Autoregressive,
@@ -124,7 +125,7 @@ def test_the_hash_is_as_documented():
 
 def test_sets_of_more_rows_than_are_drawn_at_once_are_whole(monkeypatch):
     few = [row["inputs"] for row in KEY.rows()]
-    monkeypatch.setattr("experiments.evaluation_sets_content.ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("experiments.evaluation_sets.content.ROWS_AT_ONCE", 4)
     np.testing.assert_array_equal([row["inputs"] for row in KEY.rows()], few)
 
 

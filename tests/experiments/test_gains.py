@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from experiments import gains, statistics
+from experiments.report import gains, statistics
 from tests.experiments.evaluation_rows import cells_of, scored
 
 pytestmark = pytest.mark.fast

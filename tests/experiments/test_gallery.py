@@ -5,16 +5,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments import (
-    gallery,
-    gallery_masks,
-    gallery_numbers,
-    gallery_pictures,
-    gallery_rotary,
-    gallery_rotary_pictures,
-)
-from experiments.gallery_panels import panels_of
-from experiments.gallery_sheet import contact_sheet
+from experiments.gallery import __main__ as gallery
+from experiments.gallery import masks as gallery_masks
+from experiments.gallery import numbers as gallery_numbers
+from experiments.gallery import pictures as gallery_pictures
+from experiments.gallery import rotary as gallery_rotary
+from experiments.gallery import rotary_pictures as gallery_rotary_pictures
+from experiments.gallery.panels import panels_of
+from experiments.gallery.sheet import contact_sheet
 from ropejax import encodings, masks
 from ropejax.encodings.frequency_map import AttentionFactor
 

@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from experiments import inventory
+from experiments.report import inventory
 
 pytestmark = pytest.mark.fast
 

@@ -6,9 +6,9 @@ import jax
 import pytest
 
 from configs import base
-from experiments import workdir
-from experiments.build import build
-from experiments.mesh import make_sharding, without_mesh
+from experiments.building.build import build
+from experiments.building.mesh import make_sharding, without_mesh
+from experiments.running import workdir
 
 
 def config_with(**mesh):

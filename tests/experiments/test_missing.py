@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from experiments import missing
+from experiments.report import missing
 from tests.experiments.evaluation_rows import cells_of, scored
 
 pytestmark = pytest.mark.fast

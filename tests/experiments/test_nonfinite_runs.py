@@ -8,9 +8,9 @@ from rich.console import Console
 
 from configs import base
 from experiments import replay
-from experiments.interrupt import DivergedError
-from experiments.nonfinite import batch_of
-from experiments.run import read_run, run_experiment
+from experiments.running.interrupt import DivergedError
+from experiments.running.nonfinite import batch_of
+from experiments.running.run import read_run, run_experiment
 from ropejax.training import init_state
 
 

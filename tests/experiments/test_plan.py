@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import plan
 from experiments.command import UsageError
-from experiments.hardware import HARDWARE
-from experiments.plan_costs import Plan, Shape, make_plan, roofline
+from experiments.plan import __main__ as plan
+from experiments.plan.costs import Plan, Shape, make_plan, roofline
+from experiments.plan.hardware import HARDWARE
 from ropejax.operations import Operations
 from ropejax.training.step import draw_batch, init_state, update
 from tests.experiments.small_recipe import recipe

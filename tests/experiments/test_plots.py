@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from experiments import plot_style, plots, summaries
+from experiments.report import plot_style, plots, summaries
 
 TRAIN_MAX, TEST_MAX = 40, 500
 LENGTHS = (1, 20, 40, 41, 250, 500)

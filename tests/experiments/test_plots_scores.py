@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import plots_scores, statistics
+from experiments.report import plots_scores, statistics
 from tests.experiments.evaluation_rows import cells_of, scored
 
 

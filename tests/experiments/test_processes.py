@@ -11,9 +11,10 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import processes, results
-from experiments.overrides import load
-from experiments.run import open_run, run_experiment
+from experiments.building.overrides import load
+from experiments.results import store as results
+from experiments.running import processes
+from experiments.running.run import open_run, run_experiment
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = "configs/quickstart.py:short=yes"

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.hardware import HARDWARE
-from experiments.plan_costs import step_operations
-from experiments.profiling import Profiler
-from experiments.utilization import Utilization, utilization_here
+from experiments.plan.costs import step_operations
+from experiments.plan.hardware import HARDWARE
+from experiments.running.profiling import Profiler
+from experiments.running.utilization import Utilization, utilization_here
 from tests.experiments.small_recipe import recipe
 
 

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from experiments import published
+from experiments.report import published
 from ropejax.encodings import ENCODINGS
 from ropejax.positions import POSITIONS
 from ropejax.tasks import TASKS

@@ -4,9 +4,9 @@ import pytest
 
 from configs import quickstart
 from experiments import quickstart as quickstart_command
-from experiments import workdir
-from experiments.build import build
+from experiments.building.build import build
 from experiments.command import UsageError
+from experiments.running import workdir
 from ropejax.positions import Consecutive, Randomized
 
 

@@ -4,10 +4,10 @@ import pytest
 from rich.console import Console
 
 from configs import base, deletang
-from experiments import results
-from experiments.build import build
+from experiments.building.build import build
 from experiments.evaluate import evaluate_run
-from experiments.run import run_experiment
+from experiments.results import store as results
+from experiments.running.run import run_experiment
 from ropejax.nn.recurrent import CELLS, RecurrentSpec, StackRNN
 from ropejax.training.population import step_bytes
 

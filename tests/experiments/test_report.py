@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import report, results
+from experiments.report import __main__ as report
+from experiments.results import store as results
 
 TRAIN_MAX, TEST_MAX = 3, 8
 
@@ -283,13 +284,13 @@ def test_an_unknown_format_is_refused(study, capsys):
 
 def test_the_command_starts_without_jax_and_explains_itself():
     code = (
-        "import sys; from experiments import report\n"
+        "import sys; from experiments.report import __main__ as report\n"
         "try: report.main(['--help'])\n"
         "finally: print(sorted({'jax', 'matplotlib', 'duckdb'} & sys.modules.keys()))"
     )
     text = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=pathlib.Path(report.__file__).parents[1],
+        cwd=pathlib.Path(report.__file__).parents[2],
         capture_output=True,
         text=True,
         check=True,

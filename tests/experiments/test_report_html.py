@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from experiments import report_data, report_html, tables
+from experiments.report import data as report_data
+from experiments.report import html as report_html
+from experiments.report import tables
 from tests.experiments.evaluation_rows import scored, store
 
 # a PNG's signature, then its first chunk: 1000 dots wide, 50 high

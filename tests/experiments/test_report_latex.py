@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from experiments import report_latex, tables
+from experiments.report import latex as report_latex
+from experiments.report import tables
 from tests.experiments.evaluation_rows import cells_of, scored
 
 pytestmark = pytest.mark.fast

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import results, results_schema, results_shards
+from experiments.results import schema as results_schema
+from experiments.results import shards as results_shards
+from experiments.results import store as results
 
 pytestmark = pytest.mark.fast
 
@@ -420,7 +422,7 @@ def test_sources_are_compacted_in_batches(tmp_path, monkeypatch):
 _KILLED_COMPACTION = """
 import os, signal, sys
 import pyarrow.parquet as pq
-from experiments import results
+from experiments.results import store as results
 
 def kill_at(limit):
     count = 0
@@ -459,7 +461,7 @@ for number, folder in enumerate(sys.argv[1:], start=1):
 
 
 def _python(code, *arguments):
-    root = pathlib.Path(results.__file__).parents[1]
+    root = pathlib.Path(results.__file__).parents[2]
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=root,
@@ -500,7 +502,7 @@ def test_compaction_killed_at_any_moment_loses_and_doubles_nothing(tmp_path):
 
 _WRITER = """
 import sys
-from experiments import results
+from experiments.results import store as results
 
 with results.ResultsWriter(sys.argv[1], sys.argv[2]) as writer:
     for step in range(100_000):
@@ -509,7 +511,7 @@ with results.ResultsWriter(sys.argv[1], sys.argv[2]) as writer:
 """
 
 
-@pytest.mark.filterwarnings("ignore::experiments.results_shards.ResultsWarning")
+@pytest.mark.filterwarnings("ignore::experiments.results.shards.ResultsWarning")
 def test_a_killed_writer_has_every_row_that_it_was_told_is_written(tmp_path):
     for number in range(2):
         acknowledged = -1
@@ -531,7 +533,9 @@ def test_two_compactions_at_once_count_each_row_once(tmp_path):
     for run_id in "abcdef":
         _run(tmp_path, run_id)
     expected = _everything(tmp_path)
-    code = "import sys; from experiments import results; results.compact(sys.argv[1])"
+    code = (
+        "import sys; from experiments.results import store; store.compact(sys.argv[1])"
+    )
     processes = [_python(code, tmp_path) for _ in range(2)]
     for process in processes:
         process.communicate()

@@ -17,13 +17,14 @@ from rich.console import Console
 from tensorboardX.proto.event_pb2 import Event
 
 from configs import base
-from experiments import results, workdir
-from experiments import run as run_module
-from experiments.build import build
-from experiments.curves import Curves
+from experiments.building.build import build
 from experiments.evaluate import evaluate_run
-from experiments.interrupt import StoppedError
-from experiments.run import open_run, run_experiment
+from experiments.results import store as results
+from experiments.running import run as run_module
+from experiments.running import workdir
+from experiments.running.curves import Curves
+from experiments.running.interrupt import StoppedError
+from experiments.running.run import open_run, run_experiment
 from ropejax.evaluation import evaluate
 from ropejax.positions import Consecutive, EvenlySpaced
 from ropejax.training.checkpoint import Checkpoints
@@ -181,7 +182,7 @@ def test_the_summary_names_the_input_blind_baseline(tmp_path):
 def test_the_same_command_again_does_nothing_anew(finished, monkeypatch):
     folder, scores = finished
     lines = len(results.read(folder, latest=False))
-    monkeypatch.setattr("experiments.scoring.evaluate", None)
+    monkeypatch.setattr("experiments.running.scoring.evaluate", None)
     again = run_experiment(tiny(), folder, console=QUIET)
     assert rounded(again) == rounded(scores)
     assert len(results.read(folder, latest=False)) == lines
@@ -196,7 +197,7 @@ def test_more_lengths_are_scored_without_the_ones_already_known(tmp_path, monkey
         asked.extend(arguments[4])
         return real(*arguments, **settings)
 
-    monkeypatch.setattr("experiments.scoring.evaluate", watched)
+    monkeypatch.setattr("experiments.running.scoring.evaluate", watched)
     scores = run_experiment(tiny(eval__lengths="2:5"), tmp_path, console=QUIET)
     assert asked == [4, 5]
     assert list(scores) == [2, 3, 4, 5]

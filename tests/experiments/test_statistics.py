@@ -7,7 +7,7 @@ import statistics as standard
 import numpy as np
 import pytest
 
-from experiments import statistics
+from experiments.report import statistics
 
 pytestmark = pytest.mark.fast
 

@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import results, study, sweep, workdir
-from experiments.claims import Claims
-from experiments.evaluation_sets_builder import make_set
-from experiments.evaluation_sets_content import SetKey
-from experiments.evaluation_sets_read import read_set
-from experiments.interrupt import StoppedError
-from experiments.results import ResultsWarning
-from experiments.run import open_run, run_experiment
-from experiments.study_folder import StudyFolder
-from experiments.study_train import Work
-from experiments.study_work import How, Worker, count
+from experiments.evaluation_sets.builder import make_set
+from experiments.evaluation_sets.content import SetKey
+from experiments.evaluation_sets.read import read_set
+from experiments.results import store as results
+from experiments.results.store import ResultsWarning
+from experiments.running import workdir
+from experiments.running.interrupt import StoppedError
+from experiments.running.run import open_run, run_experiment
+from experiments.study import __main__ as study
+from experiments.study import sweep
+from experiments.study.claims import Claims
+from experiments.study.folder import StudyFolder
+from experiments.study.train import Work
+from experiments.study.work import How, Worker, count
 from ropejax.tasks import TASKS
 from tests.compiled_programs import kept_in
 from tests.experiments import study_process, tiny_study
@@ -253,7 +256,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_done(
 def test_out_of_memory_halves_the_models_at_once(finished, tmp_path, monkeypatch):
     import jax
 
-    from experiments import study_train
+    from experiments.study import train as study_train
 
     train, asked = study_train.train_population, []
 

@@ -5,9 +5,11 @@ import pathlib
 
 import pytest
 
-from experiments import build, lengths, sweep
-from experiments.study_cost import Costs
-from experiments.workdir import flat
+from experiments import lengths
+from experiments.building import build
+from experiments.running.workdir import flat
+from experiments.study import sweep
+from experiments.study.cost import Costs
 from ropejax.tasks import TASKS
 
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"

@@ -6,9 +6,9 @@ import pytest
 
 from configs import base
 from configs.sweep import product, union, where, zipped
-from experiments import sweep
-from experiments.study_cost import CPU_CORE_RATE, Costs, ordered, work_of
-from experiments.sweep import expand
+from experiments.study import sweep
+from experiments.study.cost import CPU_CORE_RATE, Costs, ordered, work_of
+from experiments.study.sweep import expand
 from tests.experiments import tiny_study
 
 pytestmark = pytest.mark.fast

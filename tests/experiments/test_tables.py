@@ -11,15 +11,9 @@ import pyarrow as pa
 import pytest
 import rich.console
 
-from experiments import (
-    disagreements,
-    records,
-    results,
-    run_configs,
-    summaries,
-    summarize,
-    tables,
-)
+from experiments.report import disagreements, run_configs, summaries, summarize, tables
+from experiments.results import records
+from experiments.results import store as results
 from tests.experiments.evaluation_rows import TEST_MAX, cells_of, scored
 
 pytestmark = pytest.mark.fast

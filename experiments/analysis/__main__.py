@@ -1,0 +1,59 @@
+r"""Looks into a trained run: its attention, reach, positions, shifts; draws them.
+
+    python -m experiments.analysis runs/quickstart/randomized-seed0
+    python -m experiments.analysis runs/reverse --lengths=10,40,100,200 --samples=4
+
+Writes into the run's folder, under `analysis/`: analysis.json with every number, and
+
+    attention_entropy.png    spread of attention by length, of each layer
+    attention_distance.png   how far attended tokens are, by length
+    positions.png            positions and distances met at test, against training
+    receptive_field.png      gradient of outputs by input embeddings
+    offsets.png              likeness of hidden states at shifted positions
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from experiments import command, lengths
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line, and returns the exit code."""
+    parser = command.parser(__doc__)
+    parser.add_argument("workdir", metavar="WORKDIR", nargs="?", help="a trained run")
+    parser.add_argument(
+        "--lengths",
+        metavar="LENGTHS",
+        help="input lengths, such as 10,40,100 (default: some to five times training)",
+    )
+    parser.add_argument(
+        "--samples", type=int, default=8, metavar="N", help="sequences a length (8)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of examples, positions (1)"
+    )
+    given, rest = command.parse(parser, argv)
+    if rest:
+        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
+    if not given.workdir:
+        raise command.UsageError("WORKDIR is missing; --help shows an example.")
+    command.prepare_jax(given.compile_cache)
+
+    from experiments.analysis.numbers import analyse_run
+    from experiments.analysis.pictures import draw_all
+
+    folder = pathlib.Path(given.workdir)
+    numbers = analyse_run(
+        folder,
+        lengths=lengths.parse(given.lengths) if given.lengths else None,
+        samples=given.samples,
+        seed=given.seed,
+    )
+    for path in draw_all(numbers, folder / "analysis"):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,205 @@
+"""The numbers of `experiments.analysis`, of one trained run at some lengths."""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.running.run import Run, open_run
+from ropejax.analysis import (
+    Histogram,
+    attention_statistics,
+    fraction_unseen,
+    met_positions,
+    offset_similarity,
+    receptive_field,
+    training_positions,
+)
+from ropejax.nn import TransformerSpec
+from ropejax.positions.base import Placement
+from ropejax.tasks import Batch
+from ropejax.training import TrainState
+
+OFFSETS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Shifts of all positions, in tokens, as far as an encoding's positions reach."""
+
+BINS = 40
+"""Bars of a histogram of positions."""
+
+
+def analyse_run(
+    folder: str | pathlib.Path,
+    *,
+    lengths: Iterable[int] | None = None,
+    samples: int = 8,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Analyses a run's newest state, and writes `analysis/analysis.json` in its folder.
+
+    Args:
+        folder: the run's workdir.
+        lengths: input lengths, in symbols; some up to five times training if None.
+        samples: sequences a length.
+        seed: of examples and positions.
+
+    Returns:
+        What was written: plain numbers and lists by name.
+
+    Raises:
+        ValueError: if there is no run, it has no attention, or a length cannot be.
+    """
+    run, state = open_run(folder)
+    model, task = run.experiment.recipe.model, run.experiment.recipe.task
+    if not isinstance(model, TransformerSpec):
+        raise ValueError(
+            f"{folder} holds a run of model.kind={run.config['model']['kind']}; only "
+            "the attention of encoders and decoders is analysed."
+        )
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}.")
+    longest = run.config["train"]["max_length"]
+    chosen = sorted(set(default_lengths(longest) if lengths is None else lengths))
+    for length in chosen:
+        task.check_length(length)
+        run.experiment.evaluation.positions.check(task.num_tokens(length))
+    rng = jax.random.key(seed)
+    examples = {
+        length: draw(run, jax.random.fold_in(rng, length), length, samples)
+        for length in chosen
+    }
+    found = {
+        "title": title_of(run),
+        "step": int(state.step),
+        "train_max_length": longest,
+        "lengths": chosen,
+        "samples": samples,
+        "seed": seed,
+        "attention": attention(model, state, examples),
+        "positions": positions(run, state, chosen, rng),
+        "receptive_field": reach(model, state, examples),
+        "offsets": offsets(model, state, *examples[chosen[0]]),
+    }
+    path = pathlib.Path(folder) / "analysis" / "analysis.json"
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(temporary, path)
+    return found
+
+
+def default_lengths(train_max: int) -> list[int]:
+    """Returns lengths from a quarter of the trained ones to five times as long."""
+    parts = (0.25, 0.5, 1, 1.5, 2.5, 5)
+    return [max(2, round(part * train_max)) for part in parts]
+
+
+def title_of(run: Run) -> str:
+    """Returns what pictures say of a run: its task, encoding and positions."""
+    recipe, config = run.experiment.recipe, run.config
+    encoding = config["encoding"]["title"] or recipe.model.pattern[0].encoding.title
+    title = f"{recipe.task.title}: {encoding}, {recipe.positions.title.lower()}"
+    tested = run.experiment.evaluation.positions
+    if tested == recipe.positions:
+        return f"{title} positions"
+    return f"{title} positions, tested at {tested.title.lower()} ones"
+
+
+def draw(run: Run, rng, length: int, samples: int) -> tuple[Batch, Placement]:
+    """Draws examples of one length and places them as the run's evaluation does."""
+    recipe = run.experiment.recipe
+    data_rng, positions_rng = jax.random.split(rng)
+    rows = jnp.full((samples,), length, jnp.int32)
+    batch = recipe.task.sample(data_rng, rows, max_length=length)
+    placement = run.experiment.evaluation.positions(
+        positions_rng,
+        batch.lengths,
+        num_tokens=batch.tokens.shape[1],
+        num_layers=recipe.model.dims.num_layers,
+        tokens=recipe.task.placing_tokens(batch),
+    )
+    return batch, placement
+
+
+def attention(model: TransformerSpec, state: TrainState, examples) -> dict[str, Any]:
+    """Entropy and distance of attention: lists `[length][layer][head]`."""
+    found = [
+        attention_statistics(model, state.params, *one) for one in examples.values()
+    ]
+    return {
+        name: [np.round(getattr(one, name), 5).tolist() for one in found]
+        for name in found[0]._fields
+    }
+
+
+def positions(
+    run: Run, state: TrainState, lengths: list[int], rng: jax.Array
+) -> dict[str, Any]:
+    """Positions and distances: share never seen by length, and coarse histograms."""
+    recipe = run.experiment.recipe
+    trained = training_positions(recipe, state, steps=int(state.step))
+    met = [
+        met_positions(
+            run.experiment.evaluation.positions,
+            recipe.task,
+            length,
+            jax.random.fold_in(rng, length),
+            num_layers=recipe.model.dims.num_layers,
+        )
+        for length in lengths
+    ]
+    found: dict[str, Any] = {}
+    for name in ("positions", "distances"):
+        own, others = getattr(trained, name), [getattr(one, name) for one in met]
+        if own is None or others[-1] is None:
+            continue
+        end = 1 + max(int(one.values[-1]) for one in (own, *others))
+        start = min(0, *(int(one.values[0]) for one in (own, *others)))
+        edges = np.unique(np.linspace(start, end, BINS + 1).round().astype(int))
+        found[name] = {
+            "unseen": [fraction_unseen(own, one) for one in others],
+            "edges": edges.tolist(),
+            "training": _shares(own, edges),
+            "test": _shares(others[-1], edges),
+        }
+    return found
+
+
+def _shares(histogram: Histogram, edges: np.ndarray) -> list[float]:
+    """Share of occurrences in each bin."""
+    counts, _ = np.histogram(histogram.values, edges, weights=histogram.counts)
+    return (counts / counts.sum()).tolist()
+
+
+def reach(model: TransformerSpec, state: TrainState, examples) -> dict[str, Any]:
+    """Share of the first output's gradient that each token has, mean over rows."""
+    run = jax.jit(partial(receptive_field, model))
+    found = {}
+    for length, (batch, placement) in examples.items():
+        query = int(np.argmax(np.asarray(batch.target_mask[0])))
+        norms = run(state.params, batch.tokens, placement, jnp.array([query]))
+        norms = np.asarray(norms[:, 0], np.float64)
+        total = norms.sum(-1, keepdims=True)
+        share = np.where(total > 0, norms / np.where(total > 0, total, 1), 0)
+        found[str(length)] = {"query": query, "share": share.mean(0).tolist()}
+    return found
+
+
+def offsets(
+    model: TransformerSpec, state: TrainState, batch: Batch, placement: Placement
+) -> dict[str, Any]:
+    """Likeness of hidden states: lists `[offset][layer]`, the embedding first."""
+    limits = [kind.encoding.position_limit for kind in model.pattern]
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    top = batch.tokens.shape[1]
+    if placement.positions is not None:
+        top = int(np.asarray(placement.positions).max()) + 1
+    usable = [at for at in OFFSETS if limit is None or top + at <= limit]
+    run = jax.jit(partial(offset_similarity, model))
+    found = run(state.params, batch.tokens, placement, jnp.array(usable))
+    return {"offsets": usable, "similarity": np.round(found, 6).tolist()}

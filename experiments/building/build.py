@@ -1,0 +1,360 @@
+"""From a config to objects: the one place where names and numbers become settings.
+
+Everything that can be wrong with a config is refused here, by a ValueError that says
+what to do, before anything is compiled or written.
+"""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from ml_collections import ConfigDict
+
+from experiments import lengths
+from experiments.building import options
+from experiments.building.checks import (
+    Evaluation,
+    check_counts,
+    check_places,
+    check_scorable,
+    check_seeds,
+)
+from experiments.building.encoder_decoder import KIND, make_encoder_decoder
+from experiments.building.fields import check_fields
+from experiments.building.mesh import make_sharding
+from experiments.building.options import look_up
+from experiments.building.recurrent import check_scheme, is_recurrent, make_recurrent
+from ropejax.encodings import (
+    ENCODINGS,
+    Dims,
+    Encoding,
+    compose,
+    distance_maps,
+    frequency_map,
+    interpolation,
+    length_scaling,
+    yarn_map,
+)
+from ropejax.encodings.distance import Distance
+from ropejax.encodings.frequency_map import FrequencyMap
+from ropejax.nn import BlockSettings, TransformerSpec
+from ropejax.nn.encoder_decoder import EncoderDecoderSpec
+from ropejax.nn.patterns import PATTERNS
+from ropejax.nn.recurrent import CELLS, RecurrentSpec
+from ropejax.positions import POSITIONS
+from ropejax.positions.base import PositionScheme
+from ropejax.tasks import ALL_TASKS, Autoregressive, Task
+from ropejax.training import CURRICULA, Recipe, adam, even_buckets, schedule
+
+ACTIVATIONS = types.MappingProxyType(
+    {name: getattr(jax.nn, name) for name in ("relu", "gelu", "silu", "tanh")}
+)
+DTYPES = types.MappingProxyType(
+    {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
+)
+
+PUBLISHED = types.MappingProxyType(
+    {
+        "rope": {"per_layer": True},
+        "transformer_xl": {"per_layer": True, "distances": True},
+        "alibi": {"per_layer": True, "distances": True},
+    }
+)
+"""How the authors of randomized positions draw them; others draw once a pass."""
+
+
+KINDS = types.MappingProxyType(
+    {"encoder": False, "decoder": True, KIND: True, **dict.fromkeys(CELLS, False)}
+)
+"""Kinds of models, and whether they read their own answers back."""
+
+
+COMPOSE = "compose"
+"""Name in configs of encodings put together, which is no method of its own."""
+
+
+def _parts() -> dict[str, type]:
+    """Classes that settings may hold, such as the distance map of a rotary encoding."""
+    modules = (distance_maps, frequency_map, interpolation, length_scaling, yarn_map)
+    found = [cls for module in modules for cls in vars(module).values()]
+    parts = [
+        cls
+        for cls in found
+        if isinstance(cls, type)
+        and issubclass(cls, Distance | FrequencyMap)
+        and not cls.__name__.startswith("_")
+    ]
+    named = [*parts, *POSITIONS.values(), *ENCODINGS.values()]
+    return {cls.__name__: cls for cls in named}
+
+
+PARTS = types.MappingProxyType(_parts())
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A config as objects.
+
+    Attributes:
+        recipe: what is trained, and how.
+        evaluation: how it is scored.
+        learning_rate: the schedule, a function of the step.
+        steps: optimizer steps in all.
+        seed: from which everything random in training follows.
+        length_seed: from which lengths follow; `seed` if None.
+    """
+
+    recipe: Recipe
+    evaluation: Evaluation
+    learning_rate: optax.Schedule
+    steps: int
+    seed: int
+    length_seed: int | None = None
+
+
+def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
+    """Returns the objects that a config describes.
+
+    Args:
+        config: as `configs.base.get_config` returns it, or its `to_dict()`.
+
+    Raises:
+        ValueError: for whatever is unknown or missing, of another type, out of range,
+            or does not fit together.
+    """
+    check_fields(config)
+    config = ConfigDict(config)
+    check_seeds(config)
+    train = config.train
+    task = make_task(config)
+    encoding = make_encoding(config)
+    model = make_model(config, task, encoding)
+    check_counts(config)
+    cls = look_up(train.curriculum, CURRICULA, "train.curriculum")
+    given = options.parse(train.curriculum_options, "train.curriculum_options")
+    curriculum = options.construct(
+        cls,
+        {"max_length": train.max_length} | given,
+        "train.curriculum_options",
+    )
+    positions, rate = make_positions(config), make_schedule(config)
+    check_places(model, task, positions, train.max_length, "training")
+    recipe = Recipe(
+        model=model,
+        task=task,
+        positions=positions,
+        optimizer=make_optimizer(config, rate),
+        curriculum=curriculum,
+        buckets=even_buckets(train.max_length, train.buckets),
+        batch_size=train.batch_size,
+        length_per_row=train.length_per_row,
+        nonfinite=train.nonfinite,
+        accumulate=train.accumulate,
+        sharding=make_sharding(config),
+    )
+    evaluation = make_evaluation(config, recipe)
+    return Experiment(
+        recipe,
+        evaluation,
+        rate,
+        steps=train.steps,
+        seed=train.seed,
+        length_seed=train.length_seed,
+    )
+
+
+def make_task(config: ConfigDict) -> Task:
+    """Returns the task of a config, as its kind of model sees it."""
+    cls = look_up(config.task.name, ALL_TASKS, "task.name")
+    given = options.parse(config.task.options, "task.options")
+    task = options.construct(cls, given, "task.options")
+    reads_back = look_up(config.model.kind, KINDS, "model.kind")
+    return Autoregressive(task) if reads_back else task
+
+
+def make_encoding(config: ConfigDict) -> Encoding:
+    """Returns the encoding of a config; "compose" puts encodings together by name."""
+    given = options.parse(config.encoding.options, "encoding.options", PARTS)
+    if config.encoding.name == COMPOSE:
+        return make_composition(given)
+    cls = look_up(
+        config.encoding.name, {**ENCODINGS, COMPOSE: compose}, "encoding.name"
+    )
+    return options.construct(cls, given, "encoding.options", classes=PARTS)
+
+
+def make_composition(given: Mapping[str, Any]) -> Encoding:
+    """Returns encodings put together, as in `rope=Rotary(), scale=LogScale()`.
+
+    Raises:
+        ValueError: if there is none, a part is no encoding, or two claim one hook.
+    """
+    for name, part in given.items():
+        if not isinstance(part, Encoding):
+            raise ValueError(
+                f"encoding.options: part {name!r} must be an encoding, as Rotary(), "
+                f"got {part!r}."
+            )
+    if not given:
+        raise ValueError(
+            "encoding.name=compose needs parts in encoding.options, such as "
+            "rope=Rotary(), scale=LogScale(count=all)."
+        )
+    return compose(**given)
+
+
+def make_positions(
+    config: ConfigDict | Mapping[str, Any],
+    name: str | None = None,
+    text: str = "",
+    where: tuple[str, str] = ("positions.name", "positions.options"),
+) -> PositionScheme:
+    """Returns the position scheme of a config, or another one for the same model.
+
+    Args:
+        config: the config.
+        name: catalogue name; name and settings of the config if None.
+        text: settings of the named scheme.
+        where: what messages call the name and the settings.
+
+    Raises:
+        ValueError: if the name or a setting is unknown or out of range.
+    """
+    config = ConfigDict(config)
+    if name is None:
+        name, text = config.positions.name, config.positions.options
+    cls = look_up(name, POSITIONS, where[0])
+    given = options.parse(text, where[1], PARTS)
+    if name == "randomized" and config.positions.as_published:
+        given = PUBLISHED.get(config.encoding.name, {}) | given
+    scheme = options.construct(cls, given, where[1], classes=PARTS)
+    check_scheme(config, scheme, where[0])
+    return scheme
+
+
+def make_model(
+    config: ConfigDict, task: Task, encoding: Encoding
+) -> TransformerSpec | EncoderDecoderSpec | RecurrentSpec:
+    """Returns the model of a config, for a task and under an encoding.
+
+    Raises:
+        ValueError: if sizes do not fit each other or the encoding.
+    """
+    model = config.model
+    if is_recurrent(config):
+        return make_recurrent(config, task, DTYPES)
+    if model.kind_options and model.kind != KIND:
+        raise ValueError(
+            f"model.kind_options={model.kind_options!r} are of recurrent kinds and "
+            f"{KIND} only; model.kind={model.kind} has fields of its own."
+        )
+    if model.num_heads < 1 or model.embed_dim % model.num_heads:
+        raise ValueError(
+            f"model.num_heads={model.num_heads} must divide "
+            f"model.embed_dim={model.embed_dim}; change one of them."
+        )
+    kv_heads = model.num_heads if model.num_kv_heads is None else model.num_kv_heads
+    if kv_heads < 1:
+        raise ValueError(
+            f"model.num_kv_heads={kv_heads} must be at least 1 and divide "
+            f"model.num_heads={model.num_heads}; leave it out (None) for as many."
+        )
+    pattern = options.construct(
+        look_up(model.pattern, PATTERNS, "model.pattern"),
+        options.parse(model.pattern_options, "model.pattern_options"),
+        "model.pattern_options",
+    )
+    causal = model.causal or model.kind != "encoder"
+    spec = TransformerSpec(
+        num_symbols=task.num_symbols,
+        num_outputs=task.output_vocab,
+        dims=Dims(
+            num_heads=model.num_heads,
+            num_kv_heads=kv_heads,
+            head_dim=model.embed_dim // model.num_heads,
+            embed_dim=model.embed_dim,
+            num_layers=model.num_layers,
+            causal=causal,
+        ),
+        settings=BlockSettings(
+            mlp_dim=model.mlp_factor * model.embed_dim,
+            activation=look_up(model.activation, ACTIVATIONS, "model.activation"),
+            pre_norm=model.pre_norm,
+            dropout=model.dropout,
+            dtype=look_up(model.dtype, DTYPES, "model.dtype"),
+            remat=model.remat,
+        ),
+        pattern=pattern(encoding, model.num_layers, causal=causal),
+        scan_layers=model.scan_layers,
+        loops=model.loops,
+        input_injection=model.input_injection,
+    )
+    if model.kind == KIND:
+        return make_encoder_decoder(config, task, encoding, spec, PARTS)
+    return spec
+
+
+def make_schedule(config: ConfigDict) -> optax.Schedule:
+    """Returns the learning rate of a config by step, over all `train.steps`."""
+    try:
+        return schedule(
+            config.optim.learning_rate,
+            steps=config.train.steps,
+            warmup_steps=config.optim.warmup_steps,
+            final_fraction=config.optim.final_fraction,
+        )
+    except ValueError as error:
+        raise ValueError(f"optim.{error}") from None
+
+
+def make_optimizer(
+    config: ConfigDict, learning_rate: optax.Schedule
+) -> optax.GradientTransformation:
+    """Returns the optimizer of a config."""
+    optim = config.optim
+    try:
+        return adam(
+            learning_rate,
+            weight_decay=optim.weight_decay,
+            max_grad_norm=optim.max_grad_norm or None,
+            b1=optim.b1,
+            b2=optim.b2,
+            eps=optim.eps,
+        )
+    except ValueError as error:
+        raise ValueError(f"optim.{error}") from None
+
+
+def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:
+    """Returns how a config's model is scored.
+
+    Raises:
+        ValueError: if a length has no examples or cannot be placed.
+    """
+    settings = config.eval
+    if settings.positions is None and settings.options:
+        raise ValueError(
+            f"eval.options={settings.options!r} are of no scheme; name it in "
+            "eval.positions, or leave both to test with the training positions."
+        )
+    evaluation = Evaluation(
+        positions=recipe.positions
+        if settings.positions is None
+        else make_positions(
+            config,
+            settings.positions,
+            settings.options,
+            ("eval.positions", "eval.options"),
+        ),
+        lengths=lengths.parse(settings.lengths),
+        samples=settings.samples,
+        draws=settings.draws,
+        seed=settings.seed,
+        buckets=lengths.parse(settings.buckets) if settings.buckets else None,
+    )
+    check_scorable(evaluation, recipe.model, recipe.task)
+    return evaluation

@@ -1,0 +1,54 @@
+"""From a config's mesh to a sharding: which devices hold what.
+
+All sizes 1, the default, is one device, and nothing is spread.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from experiments.building import options
+from experiments.building.options import look_up
+from ropejax.attention.sequence_parallel import FORMS
+from ropejax.sharding import MESH_AXES, Rules, Sharding, make_mesh
+
+AXES = tuple(axis for axis in MESH_AXES if axis != "population")
+"""Axes that a single run has."""
+
+
+def make_sharding(
+    config: ConfigDict | Mapping[str, Any],
+    devices: Sequence[jax.Device] | None = None,
+) -> Sharding | None:
+    """Returns how a config's run is spread over devices, None for one device.
+
+    Args:
+        config: the config.
+        devices: devices to use; all of them if None.
+
+    Raises:
+        ValueError: if sizes do not fit the devices, or a name is unknown.
+    """
+    mesh = ConfigDict(config).mesh
+    sizes = {axis: mesh[axis] for axis in AXES}
+    look_up(mesh.sequence_form, dict.fromkeys(FORMS), "mesh.sequence_form")
+    rules = options.parse(mesh.rules, "mesh.rules")
+    try:
+        table = Rules.of(rules)
+        if all(size == 1 for size in sizes.values()):
+            return None
+        made = make_mesh(sizes, devices=devices)
+        if math.prod(made.shape.values()) == 1:  # -1 of one device
+            return None
+        return Sharding(made, table, mesh.sequence_form)
+    except ValueError as error:
+        raise ValueError(f"mesh: {error}") from None
+
+
+def without_mesh(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a plain config for one device, whatever it was trained on."""
+    alone = {"mesh": dict(config["mesh"]) | dict.fromkeys(AXES, 1)}
+    return dict(config) | alone

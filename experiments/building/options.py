@@ -1,0 +1,189 @@
+"""Settings written as text, `window=512, distance=Rectified(512)`, as objects.
+
+Text is read as the arguments of a call: numbers, strings, tuples, True, False and None
+are themselves, a bare name is a string, and a call makes an object of a known class.
+Nothing else is evaluated.
+"""
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from experiments.building.fitting import Classes, fitted
+from experiments.building.fitting import nearest as nearest
+
+
+def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, Any]:
+    """Returns the arguments that `text` gives, by name.
+
+    Args:
+        text: `name=value, name=value`, or nothing.
+        where: what the text belongs to, for messages.
+        classes: dataclasses that may be called, by name.
+
+    Raises:
+        ValueError: if the text cannot be read, or a call fails.
+    """
+    try:
+        call = ast.parse(f"settings({text})", mode="eval").body
+    except SyntaxError:
+        raise _unreadable(text, where) from None
+    if (
+        not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name))
+        or call.args
+    ):
+        raise _unreadable(text, where)
+    names = [keyword.arg for keyword in call.keywords]
+    if None in names or len(set(names)) < len(names):
+        raise _unreadable(text, where)
+    return {
+        keyword.arg: _value(keyword.value, where, classes or {})
+        for keyword in call.keywords
+    }
+
+
+def split(text: str, where: str) -> tuple[str, str]:
+    """Returns name and settings of a text such as `randomized(max_position=512)`.
+
+    Raises:
+        ValueError: if it is neither a name nor a name with settings in parentheses.
+    """
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
+    if not match:
+        raise ValueError(
+            f"{where}: cannot read {text!r}; write a name, or a name with settings in "
+            "parentheses, as in randomized(max_position=512)."
+        )
+    return match[1], match[2] or ""
+
+
+def construct(
+    cls: type,
+    options: Mapping[str, Any],
+    where: str,
+    also: Iterable[str] = (),
+    classes: Classes | None = None,
+) -> Any:
+    """Returns `cls(**options)`, and refuses what is no setting of it.
+
+    Args:
+        cls: a dataclass of settings.
+        options: settings by name.
+        where: what the options belong to, for messages.
+        also: names that are set elsewhere, and where: shown if one is given here.
+        classes: classes that text may call, for messages that say what would fit.
+
+    Raises:
+        ValueError: for an unknown name, a value of another type, or one out of range.
+    """
+    return _called(cls, _checked(cls, options, where, also, classes), where)
+
+
+def change(settings: Any, options: Mapping[str, Any], where: str) -> Any:
+    """Returns a copy of a dataclass with some settings changed, checked like a new one.
+
+    Raises:
+        ValueError: as `construct`.
+    """
+    cls = type(settings)
+    own = {f.name: getattr(settings, f.name) for f in dataclasses.fields(cls) if f.init}
+    return _called(cls, own | _checked(cls, options, where), where)
+
+
+def look_up(name: str, catalogue: Mapping[str, Any], where: str) -> Any:
+    """Returns `catalogue[name]`.
+
+    Raises:
+        ValueError: for an unknown name, with the nearest ones.
+    """
+    if name in catalogue:
+        return catalogue[name]
+    raise ValueError(
+        f"{where}={name!r} is unknown.{nearest(name, catalogue)} "
+        f"Known: {', '.join(catalogue)}."
+    )
+
+
+def _checked(
+    cls: type,
+    options: Mapping[str, Any],
+    where: str,
+    also: Iterable[str] = (),
+    classes: Classes | None = None,
+    prefix: str = "",
+) -> dict[str, Any]:
+    """Returns settings as `cls` holds them; refuses unknown names and other types."""
+    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    for name in also:
+        known.pop(name, None)
+    values = {}
+    for name, value in options.items():
+        if name not in known:
+            hint, listed = nearest(name, known), ", ".join(known) or "none"
+            raise ValueError(
+                f"{where}: {cls.__name__} has no setting {name!r}.{hint} "
+                f"Its settings: {listed}."
+            )
+        shown = f"{where}: {prefix}{name}"
+        values[name] = fitted(value, known[name].type, shown, classes)
+    return values
+
+
+def _value(node: ast.expr, where: str, classes: Classes) -> Any:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_value(item, where, classes) for item in node.elts)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        cls = look_up(node.func.id, classes, f"{where}: class")
+        given = _settings(node, cls, where, classes)
+        prefix = f"{cls.__name__}."
+        checked = _checked(cls, given, where, classes=classes, prefix=prefix)
+        return _called(cls, checked, where)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        raise _unreadable(ast.unparse(node), where) from None
+
+
+def _settings(
+    node: ast.Call, cls: type, where: str, classes: Classes
+) -> dict[str, Any]:
+    """Returns the arguments of a call by name; those without one come in order."""
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    in_order = [f.name for f in fields if not f.kw_only]
+    if len(node.args) > len(in_order):
+        listed = ", ".join(f.name for f in fields) or "none"
+        raise ValueError(
+            f"{where}: {ast.unparse(node)} gives {len(node.args)} values without a "
+            f"name, {cls.__name__} takes at most {len(in_order)}; write name=value. "
+            f"Its settings: {listed}."
+        )
+    pairs = list(zip(in_order, node.args, strict=False))
+    pairs += [(keyword.arg, keyword.value) for keyword in node.keywords]
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if name is None:
+            raise _unreadable(ast.unparse(node), where)
+        if name in given:
+            raise ValueError(
+                f"{where}: {ast.unparse(node)} gives {name} twice; give it once."
+            )
+        given[name] = _value(value, where, classes)
+    return given
+
+
+def _called(cls: type, named: Mapping[str, Any], where: str) -> Any:
+    try:
+        return cls(**named)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _unreadable(text: str, where: str) -> ValueError:
+    return ValueError(
+        f"{where}: cannot read {text!r}; write name=value, name=value, as in "
+        "max_wavelength=5e5, layout=interleaved."
+    )

@@ -1,0 +1,114 @@
+"""Fixed evaluation sets read back, and checked against their hash."""
+
+import json
+import pathlib
+import shlex
+from collections.abc import Iterable
+
+import tensorflow_datasets as tfds
+
+from experiments.evaluation_sets.builder import SPLIT
+from experiments.evaluation_sets.content import (
+    FixedSet,
+    SetKey,
+    content_hash,
+    task_text,
+)
+from ropejax.tasks import Autoregressive, Task
+
+
+def read_set(key: SetKey, data_dir: str | pathlib.Path) -> FixedSet:
+    """Returns a set whose content is as it was written.
+
+    Args:
+        key: which set.
+        data_dir: where sets are.
+
+    Raises:
+        ValueError: if there is no such set, or it is damaged.
+    """
+    folder = key.folder(data_dir)
+    if not folder.exists():
+        raise ValueError(
+            f"there is no evaluation set {folder}; make it by: "
+            f"{command([key], data_dir)}"
+        )
+    try:
+        recorded = json.loads((folder / "metadata.json").read_text())["sha256"]
+        source = tfds.builder_from_directory(folder).as_data_source(SPLIT)
+        rows = tuple(source[at] for at in range(len(source)))
+        found = content_hash(rows)
+    except Exception as error:  # whatever readers of JSON and array_record raise
+        raise _damaged(key, data_dir, f"it cannot be read ({error})") from error
+    if found != recorded:
+        raise _damaged(
+            key, data_dir, f"its content has the hash {found}, not {recorded}"
+        )
+    return FixedSet(key, rows, recorded)
+
+
+def read_sets(
+    task: Task,
+    lengths: Iterable[int],
+    data_dir: str | pathlib.Path,
+    *,
+    samples: int,
+    seed: int,
+) -> dict[int, FixedSet]:
+    """Returns the sets of a task by length.
+
+    Args:
+        task: the task that a model was trained on.
+        lengths: input lengths, in symbols.
+        data_dir: where sets are.
+        samples: examples a set.
+        seed: of the examples.
+
+    Raises:
+        ValueError: if any is missing, or damaged.
+    """
+    own = task.task if isinstance(task, Autoregressive) else task
+    keys = [SetKey(own, length, samples, seed) for length in lengths]
+    missing = [key for key in keys if not key.folder(data_dir).exists()]
+    if missing:
+        raise ValueError(
+            f"{data_dir} lacks {len(missing)} of {len(keys)} evaluation sets, such as "
+            f"{missing[0].name}; make them by: {command(missing, data_dir)}"
+        )
+    return {key.length: read_set(key, data_dir) for key in keys}
+
+
+def command(keys: Iterable[SetKey], data_dir: str | pathlib.Path) -> str:
+    """Returns the command line that makes sets of one task, samples and seed."""
+    keys = list(keys)
+    lengths = ",".join(_ranges([key.length for key in keys]))
+    return " ".join(
+        [
+            "python -m experiments.evaluation_sets",
+            f"--tasks={shlex.quote(task_text(keys[0].task))}",
+            f"--lengths={lengths} --samples={keys[0].samples} --seed={keys[0].seed}",
+            f"--data-dir={shlex.quote(str(data_dir))}",
+        ]
+    )
+
+
+def _ranges(lengths: list[int]) -> list[str]:
+    """Returns lengths as text, `first:last` where they follow each other."""
+    groups: list[list[int]] = []
+    for length in sorted(set(lengths)):
+        if groups and length == groups[-1][-1] + 1:
+            groups[-1].append(length)
+        else:
+            groups.append([length])
+    return [
+        str(group[0]) if len(group) == 1 else f"{group[0]}:{group[-1]}"
+        for group in groups
+    ]
+
+
+def _damaged(key: SetKey, data_dir: str | pathlib.Path, why: str) -> ValueError:
+    folder = key.folder(data_dir)
+    return ValueError(
+        f"the evaluation set {folder} is damaged: {why}. Delete that folder, and make "
+        f"it again by: {command([key], data_dir)}"
+    )

@@ -1,0 +1,43 @@
+"""Finds what `experiments.analysis` drew of trained runs, for the report to show."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+from experiments.results.store import Folders
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """The pictures of one run.
+
+    Attributes:
+        run: the name of its folder, and what it is.
+        pictures: PNG files, in order of name.
+    """
+
+    run: str
+    pictures: tuple[pathlib.Path, ...]
+
+
+def find(dirs: Folders) -> list[Analysis]:
+    """Finds `analysis/*.png` beside `analysis/analysis.json`, at or under `dirs`."""
+    found: dict[pathlib.Path, Analysis] = {}
+    for top in [dirs] if isinstance(dirs, str | os.PathLike) else dirs:
+        for numbers in sorted(pathlib.Path(top).rglob("analysis/analysis.json")):
+            folder = numbers.parent.resolve()
+            pictures = tuple(sorted(folder.glob("[!.]*.png")))
+            whole = tuple(p for p in pictures if not p.name.endswith(".tmp.png"))
+            if whole:
+                found[folder] = Analysis(_name(numbers), whole)
+    return list(found.values())
+
+
+def _name(numbers: pathlib.Path) -> str:
+    folder = numbers.resolve().parents[1].name
+    try:
+        about = json.loads(numbers.read_text())
+        return f"{folder}: {about['title']}, step {about['step']}"
+    except (ValueError, KeyError, TypeError):
+        return folder

@@ -1,0 +1,95 @@
+"""What a reader of a table should be told: that runs of one cell are not alike."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from experiments.report import run_configs
+from experiments.report.comparable import listed, ranges
+from experiments.report.run_configs import Flat
+from experiments.report.summaries import Cell, RunSummary
+
+
+def disagreements(cells: Sequence[Cell], configs: Mapping[str, Flat]) -> list[str]:
+    """Name whatever makes the runs of a cell hard to compare, one line each.
+
+    Args:
+        cells: the runs, grouped, those of `comparable.comparable`.
+        configs: of runs by their id, flat; may lack some.
+
+    Returns:
+        Lines for people; none if all is well.
+    """
+    return [
+        f"{cell.task_title}, {cell.setting.label}: {line}"
+        for cell in cells
+        for line in _in_cell(cell, configs)
+    ]
+
+
+def _in_cell(cell: Cell, configs: Mapping[str, Flat]) -> Iterable[str]:
+    runs = cell.runs
+    facts: dict[str, list[Any]] = {
+        "sequences a length": [ranges(run.samples[0]) for run in runs],
+        "position draws": [ranges(run.samples[1]) for run in runs],
+    }
+    known = [configs[run.run_id] for run in runs if run.run_id in configs]
+    if len(known) == len(runs):
+        for name in run_configs.differing(known):
+            values = [run_configs.shown(config, name) for config in known]
+            facts[f"config {name}"] = values
+    for name, values in facts.items():
+        if len(set(values)) > 1:
+            yield f"runs differ in {name}: {_who(values, runs)}"
+    if none := [run for run in runs if not run.test_lengths]:
+        yield f"no evaluation beyond the training lengths: {listed(none)}"
+
+
+def _who(values: Sequence[str], runs: Sequence[RunSummary]) -> str:
+    groups: dict[str, list[RunSummary]] = {}
+    for value, run in zip(values, runs, strict=True):
+        groups.setdefault(value, []).append(run)
+    return "; ".join(f"{value} ({listed(some)})" for value, some in groups.items())
+
+
+def shared_names(run_rows: pa.Table) -> list[str]:
+    """Find run ids that belong to different configs in different folders.
+
+    Args:
+        run_rows: rows of kind "run", all of them (`latest=False`).
+    """
+    found: dict[str, dict[str, str]] = {}
+    columns = (run_rows[name].to_pylist() for name in ("run_id", "store", "config"))
+    for run_id, store, config in zip(*columns, strict=True):
+        found.setdefault(run_id, {})[store] = config
+    return [
+        f"run {run_id} has different configs in {' and '.join(sorted(stores))}: two "
+        "runs under one name, of which the latest rows are counted"
+        for run_id, stores in found.items()
+        if len(set(stores.values())) > 1
+    ]
+
+
+def in_several_folders(evaluation: pa.Table) -> list[str]:
+    """Find runs that were evaluated in several folders, such as copies of a study.
+
+    Args:
+        evaluation: rows of kind "evaluation", all of them (`latest=False`).
+    """
+    found = evaluation.group_by("run_id").aggregate([("store", "distinct")])
+    several = found.filter(pc.greater(pc.list_value_length(found["store_distinct"]), 1))
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for row in several.to_pylist():
+        stores = tuple(sorted(row["store_distinct"]))
+        groups.setdefault(stores, []).append(row["run_id"])
+    return [
+        f"{_runs(len(runs))} evaluations in {' and '.join(stores)}: each counts "
+        f"once, with the latest row of each length ({listed(sorted(runs))})"
+        for stores, runs in groups.items()
+    ]
+
+
+def _runs(number: int) -> str:
+    return "1 run has" if number == 1 else f"{number} runs have"

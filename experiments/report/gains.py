@@ -1,0 +1,129 @@
+"""What randomized positions gain on each task, over the best with consecutive ones.
+
+Both are chosen by their best run, as published tables choose; beside that stands the
+difference of their means over seeds, with its interval.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.report import statistics, tables
+from experiments.report.levels import base_name, in_order
+from experiments.report.summaries import Cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """The best plain and the best randomized setting of a task.
+
+    Attributes:
+        plain: the cell with consecutive positions whose best run is highest.
+        randomized: the same with randomized positions.
+        low: lower end of the bootstrap 95% interval of the difference of their means;
+            None where one of them has one run only.
+        high: its upper end.
+    """
+
+    plain: Cell
+    randomized: Cell
+    low: float | None
+    high: float | None
+
+    @property
+    def best(self) -> float:
+        """Difference of the best scores."""
+        return self.randomized.best - self.plain.best
+
+    @property
+    def mean(self) -> float:
+        """Difference of the mean scores, each at its best learning rate."""
+        plain, randomized = self.plain.spreads, self.randomized.spreads
+        return randomized["score"].mean - plain["score"].mean
+
+
+def gains(cells: Sequence[Cell]) -> list[Gain]:
+    """Compares, on each task that has both, randomized with consecutive positions.
+
+    Both are of one study, trained for the same steps to the same length, and scored
+    over the same lengths. Models that are tested at other positions than they were
+    trained at are left aside.
+    """
+    best: dict[tuple, dict[str, Cell]] = {}
+    for cell in in_order(cells):
+        setting, run = cell.setting, cell.runs[0]
+        if setting.test_positions != setting.positions or np.isnan(cell.best):
+            continue
+        trained = cell.task, setting.study, setting.group, run.step, run.train_max
+        schemes = best.setdefault((*trained, run.test_max, run.test_lengths), {})
+        scheme = base_name(setting.positions)
+        if scheme not in schemes or cell.best > schemes[scheme].best:
+            schemes[scheme] = cell
+    return [
+        _gain(schemes["consecutive"], schemes["randomized"])
+        for schemes in best.values()
+        if schemes.keys() >= {"consecutive", "randomized"}
+    ]
+
+
+def _gain(plain: Cell, randomized: Cell) -> Gain:
+    scores = [
+        [r.numbers["score"] for r in cell.chosen if r.test_lengths]
+        for cell in (randomized, plain)
+    ]
+    low = high = None
+    if min(map(len, scores)) > 1:
+        low, high = statistics.difference_interval(*scores)
+    return Gain(plain, randomized, low, high)
+
+
+HEAD = (
+    *("Task", "Input-blind", "Best plain", "Score", "Best randomized", "Score"),
+    *("Gain of the best", "Gain of the mean"),
+)
+
+
+def text_rows(rows: Sequence[Gain]) -> list[list[str]]:
+    """Lists gains for people, in percentage points; names are in `HEAD`."""
+    return [
+        [
+            row.plain.task_title,
+            tables.input_blind([row.plain, row.randomized]),
+            row.plain.setting.label,
+            tables.best_and_mean_text(row.plain),
+            row.randomized.setting.label,
+            tables.best_and_mean_text(row.randomized),
+            tables.signed(row.best),
+            _with_interval(row),
+        ]
+        for row in rows
+    ]
+
+
+def _with_interval(row: Gain) -> str:
+    text = tables.signed(row.mean)
+    if row.low is None:
+        return text
+    return f"{text} [{tables.signed(row.low)}, {tables.signed(row.high)}]"
+
+
+def records(rows: Sequence[Gain]) -> list[dict[str, Any]]:
+    """Lists gains for CSV and JSON, as shares."""
+    return [
+        {
+            "task": row.plain.task,
+            "plain": row.plain.setting.label,
+            "plain_best": row.plain.best,
+            "plain_mean": row.plain.spreads["score"].mean,
+            "randomized": row.randomized.setting.label,
+            "randomized_best": row.randomized.best,
+            "randomized_mean": row.randomized.spreads["score"].mean,
+            "gain_of_best": row.best,
+            "gain_of_mean": row.mean,
+            "low": row.low,
+            "high": row.high,
+        }
+        for row in rows
+    ]

@@ -1,0 +1,152 @@
+"""What a study lacks: lengths of a run, runs of a cell, cells of the table."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from experiments import lengths as lengths_as_text
+from experiments.report.comparable import listed, ranges
+from experiments.report.run_configs import Flat
+from experiments.report.summaries import Cell, RunSummary, by_task, settings_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Gap:
+    """A cell with fewer runs than others of its study.
+
+    Attributes:
+        cell: which.
+        have: number of its runs.
+        of: number of different pairs of seed and learning rate in the study.
+        lacks: seeds that are missing, by learning rate.
+    """
+
+    cell: Cell
+    have: int
+    of: int
+    lacks: Mapping[float | None, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        what = "; ".join(
+            f"seed {ranges(seeds)}"
+            + ("" if rate is None else f" at learning rate {rate:g}")
+            for rate, seeds in self.lacks.items()
+        )
+        where = f"{self.cell.task_title}, {self.cell.setting.label}"
+        return f"{where}: {self.have} of {self.of} runs; lacks {what}"
+
+
+def missing_runs(cells: Sequence[Cell]) -> list[Gap]:
+    """Finds cells that lack a seed or learning rate which others of the study have."""
+    parts: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        parts.setdefault((cell.setting.study, cell.setting.group), []).append(cell)
+    gaps = []
+    for group in parts.values():
+        have = [{(run.learning_rate, run.seed) for run in cell.runs} for cell in group]
+        everything = set().union(*have)
+        for cell, there in zip(group, have, strict=True):
+            lacks: dict[float | None, list[int]] = {}
+            absent = everything - there
+            for rate, seed in sorted(absent, key=lambda pair: (pair[0] or 0, pair[1])):
+                lacks.setdefault(rate, []).append(seed)
+            if lacks:
+                named = {rate: tuple(seeds) for rate, seeds in lacks.items()}
+                gaps.append(Gap(cell, len(there), len(everything), named))
+    return gaps
+
+
+def missing_cells(cells: Sequence[Cell]) -> list[str]:
+    """Names the tasks that a setting has no run on, a line a setting."""
+    tasks = by_task(cells)
+    lines = []
+    for setting in settings_of(cells):
+        absent = [
+            group[0].task_title
+            for group in tasks.values()
+            if all(cell.setting != setting for cell in group)
+        ]
+        if absent:
+            lines.append(f"{setting.label}: no run on {listed(absent, at_most=20)}")
+    return lines
+
+
+def missing_lengths(cells: Sequence[Cell], configs: Mapping[str, Flat]) -> list[str]:
+    """Names the lengths of the score that a run's config asks for and that have no row.
+
+    A run scored at other lengths than its config says, by `experiments.evaluate`, is
+    held to the longest of those alone.
+    """
+    lines = []
+    for cell in cells:
+        groups: dict[tuple[int, ...], list[RunSummary]] = {}
+        for run in cell.runs:
+            absent = _absent(run, configs.get(run.run_id, {}))
+            if absent:
+                groups.setdefault(absent, []).append(run)
+        lines += [
+            f"{cell.task_title}, {cell.setting.label}: no score at {len(absent)} of "
+            f"the lengths asked for, {ranges(absent)} ({listed(runs)}); the score is "
+            "over the others"
+            for absent, runs in groups.items()
+        ]
+    return lines
+
+
+def _absent(run: RunSummary, config: Flat) -> tuple[int, ...]:
+    asked = _asked(str(config.get("eval.lengths", "")))
+    if not asked or max(asked) != run.test_max:
+        asked = (run.test_max,)
+    wanted = {n for n in asked if n > run.train_max}
+    return tuple(sorted(wanted - run.accuracy.keys()))
+
+
+@functools.cache
+def _asked(text: str) -> tuple[int, ...]:
+    try:
+        return lengths_as_text.parse(text)
+    except ValueError:
+        return ()
+
+
+def without_evaluation(run_rows: pa.Table, evaluated: Container[str]) -> list[str]:
+    """Lists the ids of runs that were started and have no evaluation yet."""
+    started = dict.fromkeys(run_rows["run_id"].to_pylist())
+    return [run_id for run_id in started if run_id not in evaluated]
+
+
+def of_studies(stores: Iterable[pathlib.Path], scored: Container[str]) -> list[str]:
+    """Says what the folders of studies tell of runs that have no score.
+
+    Args:
+        stores: results folders; `study.json` and `failed/` may lie beside one.
+        scored: ids of runs that have an evaluation.
+
+    Returns:
+        A line a study that is not done, and one a run that was given up.
+    """
+    lines = []
+    for store in stores:
+        about = store.parent / "study.json"
+        done = len(list((store.parent / "done").glob("*.json")))
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            study = json.loads(about.read_text())
+            if done < study["runs"]:
+                name = study["study"]
+                lines.append(f"study {name}: {done} of {study['runs']} runs finished")
+        lines += [
+            f"given up: {path.stem} ({_last_line(path)})"
+            for path in sorted((store.parent / "failed").glob("*.txt"))
+            if path.stem not in scored
+        ]
+    return lines
+
+
+def _last_line(path: pathlib.Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else "no reason noted"

@@ -1,0 +1,174 @@
+"""How the pictures look: colours, dashes, panels and legends, and how they are saved.
+
+A line's colour and marker tell the encoding, its dashes the position scheme (and
+whatever else the setting says), so that lines are told apart without colour too. The
+colours are those of Okabe and Ito (2008), chosen for colour-blind readers. Figures are
+made without pyplot: no global state, no display.
+"""
+
+import io
+import itertools
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from experiments.report.summaries import Setting
+
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p")
+GREY = "#666666"
+STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "lines.markeredgewidth": 0,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ropejax",
+}
+
+
+def line_styles(settings: Sequence[Setting]) -> dict[Setting, dict]:
+    """Choose colour, marker and dashes of each setting; no two are alike.
+
+    Solid lines are for the first scheme that is not plain, dashed ones for the plain.
+    Where all have one encoding, colours and markers tell the schemes apart too.
+    """
+    encodings = sorted({s.encoding for s in settings}, key=lambda e: (e != "none", e))
+    variants = sorted({_variant(setting) for setting in settings})
+    plain = [v for v in variants if v[0] == "consecutive"]
+    others = [v for v in variants if v[0] != "consecutive"]
+    variants = others[:1] + plain + others[1:]
+    styles = {}
+    for setting in settings:
+        dashes = variants.index(_variant(setting))
+        look = encodings.index(setting.encoding) if len(encodings) > 1 else dashes
+        styles[setting] = {
+            "color": COLOURS[look % len(COLOURS)],
+            "marker": MARKERS[look % len(MARKERS)],
+            "linestyle": _dashes(dashes),
+        }
+    return styles
+
+
+def _variant(setting: Setting) -> tuple:
+    same = setting.test_encoding == setting.encoding
+    tested = setting.test_positions, "" if same else setting.test_encoding
+    return (
+        setting.positions,
+        *tested,
+        setting.config,
+        setting.group,
+        setting.study,
+    )
+
+
+def _dashes(number: int) -> str | tuple:
+    few = "-", (0, (5, 2)), (0, (6, 1.5, 1, 1.5)), (0, (2, 1)), (0, (8, 2, 2, 2))
+    return few[number] if number < len(few) else (0, (number, 1, 1, 1, 1, 1))
+
+
+def line_panels(
+    number: int, styles: Mapping[Setting, Mapping], others: Sequence[Artist], band: str
+) -> tuple[Figure, Sequence[Axes]]:
+    """Lay out panels that share an ordinate, with one legend for all."""
+    columns = math.ceil(math.sqrt(number))
+    rows = math.ceil(number / columns)
+    lines = [Line2D([], [], label=s.label, **style) for s, style in styles.items()]
+    others = list(others)
+    if band:
+        others.append(Patch(color=lines[0].get_color(), alpha=0.3, lw=0, label=band))
+    panel = (4.2, 2.8) if number == 1 else (2.2, 1.75)
+    width, height = columns * panel[0], rows * panel[1]
+    longest = max(len(handle.get_label()) for handle in lines + others)
+    name_width = 0.6 + 0.06 * longest  # inches, about
+    legend_columns, handles = 1, lines + others
+    beside = columns < 3 and len(lines) > 4
+    if beside:
+        size = width + name_width, max(height, 0.16 * len(handles) + 0.2)
+    else:
+        fitting = max(1, int(width / name_width))
+        legend_columns, handles = _legend(lines, others, list(styles), fitting)
+        size = width, height + 0.15 * math.ceil(len(handles) / legend_columns) + 0.1
+    figure = Figure(figsize=size)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for axes in grid.flatten()[number:]:
+        axes.set_axis_off()
+    where = "outside right upper" if beside else "outside lower center"
+    figure.legend(handles=handles, loc=where, ncols=legend_columns)
+    return figure, grid.flatten()[:number]
+
+
+def _legend(
+    lines: list[Artist], others: list[Artist], settings: list[Setting], columns: int
+) -> tuple[int, list[Artist]]:
+    """Order a legend (it fills columns downwards): a column a scheme, if that fits."""
+    groups = [
+        [lines[settings.index(setting)] for setting in same]
+        for _, same in itertools.groupby(settings, _variant)
+    ]
+    if len(groups) == 1 or len(groups) >= columns or min(map(len, groups)) < 3:
+        handles = lines + others
+        return min(columns, len(handles)), handles
+    longest = max(map(len, groups))
+    blank = Line2D([], [], linestyle="none", label=" ")
+    padded = [group + [blank] * (longest - len(group)) for group in [*groups, others]]
+    return len(padded), [handle for group in padded for handle in group]
+
+
+def name_axes(panels: Sequence[Axes], xlabel: str, ylabel: str) -> None:
+    """Name the abscissa below each column of panels, the ordinate beside each row."""
+    places = [axes.get_subplotspec() for axes in panels]
+    below = {(place.rowspan.start, place.colspan.start) for place in places}
+    for axes, place in zip(panels, places, strict=True):
+        if (place.rowspan.start + 1, place.colspan.start) not in below:
+            axes.set_xlabel(xlabel)
+        if place.is_first_col():
+            axes.set_ylabel(ylabel)
+
+
+@matplotlib.rc_context(STYLE)
+def save(figure: Figure, path: str | os.PathLike, formats: Sequence[str]) -> list:
+    """Write `figure` to `path` with each suffix of `formats`; return the paths.
+
+    The files of the same figure are the same: no date is written.
+    """
+    paths = []
+    for suffix in formats:
+        paths.append(pathlib.Path(f"{os.fspath(path)}.{suffix}"))
+        dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+        figure.savefig(paths[-1], dpi=200, metadata=dates.get(suffix))
+    return paths
+
+
+@matplotlib.rc_context(STYLE)
+def png(figure: Figure) -> bytes:
+    """Draw `figure` as a PNG file in memory."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=200)
+    figure.set_layout_engine("none")  # it is laid out now; that takes half of the time
+    return file.getvalue()

@@ -1,0 +1,229 @@
+"""What is compared: a summary of each run, and cells of runs.
+
+A *setting* is what a column of a table or a line of a picture stands for. A *cell* is
+the runs of one task in one setting: seeds, and learning rates. Its best score is over
+all of them, as published; its mean is over the seeds at the learning rate whose mean
+is highest.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from experiments.report import statistics
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Setting:
+    """What is compared; sorts as tables do: plain positions before others.
+
+    `study` is empty where all runs are of one study. `config` holds what else tells
+    settings apart: config fields with their values. Titles are for show only.
+    """
+
+    study: str
+    group: str
+    positions: str
+    encoding: str
+    test_positions: str
+    test_encoding: str
+    config: str = ""
+    positions_title: str = dataclasses.field(default="", compare=False)
+    encoding_title: str = dataclasses.field(default="", compare=False)
+
+    @property
+    def order(self) -> tuple:
+        """The key to sort settings by: those of one variant are together."""
+        tested = self.test_positions != self.positions, self.test_positions
+        scheme = self.positions != "consecutive", self.positions, *tested
+        other = self.test_encoding != self.encoding
+        names = self.study, self.group, *scheme, other, self.config
+        return *names, self.encoding != "none", self
+
+    @property
+    def variant(self) -> str:
+        """All but the encoding, for people: `randomized, tested with consecutive`."""
+        parts = [self.positions_title or self.positions]
+        if self.test_positions != self.positions:
+            parts.append(f"tested with {self.test_positions}")
+        if self.test_encoding != self.encoding:
+            parts.append(f"tested as {self.test_encoding}")
+        more = self.config, self.group, self.study
+        return ", ".join([*parts, *filter(None, more)])
+
+    @property
+    def label(self) -> str:
+        """The whole, for people: `RoPE, randomized`."""
+        return f"{self.encoding_title or self.encoding}, {self.variant}"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSummary:
+    """The last evaluation of a run in one test setting.
+
+    Attributes:
+        accuracy: token accuracy by length.
+        exact_match: share of sequences with every token right, by length.
+        input_blind: accuracy of the best input-blind predictor, by length.
+        samples: numbers of sequences a length, and of position draws, that occur.
+        time: when the evaluation was written: UTC, ISO 8601.
+        variant: the optimizer's settings in which runs of its cell differ, besides the
+            learning rate, with their values; `comparable.comparable` fills it in.
+    """
+
+    run_id: str
+    task: str
+    task_title: str
+    task_order: int
+    setting: Setting
+    seed: int
+    learning_rate: float | None
+    step: int
+    train_max: int
+    test_max: int
+    accuracy: dict[int, float]
+    exact_match: dict[int, float]
+    input_blind: dict[int, float]
+    samples: tuple[tuple[int, ...], tuple[int, ...]]
+    time: str = dataclasses.field(default="", compare=False)
+    variant: str = ""
+
+    @functools.cached_property
+    def test_lengths(self) -> tuple[int, ...]:
+        """The evaluated lengths of the score, train_max + 1 .. test_max."""
+        return tuple(n for n in self.accuracy if self.train_max < n <= self.test_max)
+
+    def over_test(self, by_length: Mapping[int, float]) -> float:
+        """Average over the lengths of the score; NaN if none was evaluated."""
+        if not self.test_lengths:
+            return float("nan")
+        return statistics.score(by_length, self.train_max, self.test_max)
+
+    def in_range(self, by_length: Mapping[int, float]) -> float:
+        """Average over the training lengths; NaN if none was evaluated."""
+        if min(by_length) > self.train_max:
+            return float("nan")
+        return statistics.in_range_accuracy(by_length, self.train_max)
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, float]:
+        """The figures of the run, as in tables."""
+        return {
+            "score": self.over_test(self.accuracy),
+            "input_blind": self.over_test(self.input_blind),
+            "in_range": self.in_range(self.accuracy),
+            "in_range_input_blind": self.in_range(self.input_blind),
+            "exact_match": self.over_test(self.exact_match),
+            "longest": statistics.longest_length(self.accuracy),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """The runs of one task in one setting."""
+
+    task: str
+    task_title: str
+    task_order: int
+    setting: Setting
+    runs: tuple[RunSummary, ...]
+
+    @functools.cached_property
+    def best(self) -> float:
+        """Highest score over seeds and learning rates, as published; NaN if none."""
+        return self.best_of("score")
+
+    def best_of(self, name: str) -> float:
+        """Highest of a figure of `RunSummary.numbers`, likewise."""
+        values = [run.numbers[name] for run in self.runs]
+        known = [value for value in values if not np.isnan(value)]
+        return max(known, default=float("nan"))
+
+    @functools.cached_property
+    def chosen(self) -> tuple[RunSummary, ...]:
+        """The runs at the learning rate with the highest mean score (the lowest such).
+
+        Runs without a learning rate are together. Where configs differ in more, these
+        are the runs at one learning rate and one choice of the rest.
+        """
+        return tuple(max(self.points.values(), key=_mean_score))
+
+    @functools.cached_property
+    def points(self) -> dict[tuple[float | None, str], list[RunSummary]]:
+        """The runs by learning rate and variant: what a mean over seeds is taken of."""
+        at: dict[tuple[float | None, str], list[RunSummary]] = {}
+        for run in sorted(self.runs, key=lambda r: (r.learning_rate or 0.0, r.variant)):
+            at.setdefault((run.learning_rate, run.variant), []).append(run)
+        return at
+
+    @property
+    def seeds(self) -> int:
+        """Number of different seeds among the chosen runs."""
+        return len({run.seed for run in self.chosen})
+
+    @functools.cached_property
+    def spreads(self) -> dict[str, statistics.Spread]:
+        """The figures of `RunSummary.numbers` over the chosen runs."""
+        names = list(self.chosen[0].numbers)
+        values = np.array([[run.numbers[n] for n in names] for run in self.chosen])
+        if np.isnan(values).any():
+            return {name: spread_of(self.chosen, name) for name in names}
+        return dict(zip(names, statistics.spreads(values), strict=True))
+
+    @functools.cached_property
+    def curve(self) -> dict[int, tuple[float, float, float, int]]:
+        """Accuracy by length over the chosen runs: mean, low, high, runs."""
+        return statistics.curve_over_runs([run.accuracy for run in self.chosen])
+
+    @functools.cached_property
+    def blind_curve(self) -> dict[int, float]:
+        """Input-blind accuracy by length, averaged over the chosen runs."""
+        return statistics.mean_curve([run.input_blind for run in self.chosen])
+
+
+_UNKNOWN = statistics.Spread(float("nan"), None, None, None, float("nan"), 0)
+
+
+def spread_of(runs: Sequence[RunSummary], name: str) -> statistics.Spread:
+    """Spread of a figure over those of `runs` that have it."""
+    values = [run.numbers[name] for run in runs]
+    known = [value for value in values if not np.isnan(value)]
+    return statistics.spread(known) if known else _UNKNOWN
+
+
+def _mean_score(runs: Sequence[RunSummary]) -> float:
+    scores = [run.numbers["score"] for run in runs]
+    known = [score for score in scores if not np.isnan(score)]
+    return float(np.mean(known)) if known else -1.0
+
+
+def task_key(summary: RunSummary | Cell) -> tuple:
+    """The key to sort by tasks, in the order of the papers' tables."""
+    return summary.task_order, summary.task_title, summary.task
+
+
+def group_cells(runs: Sequence[RunSummary]) -> list[Cell]:
+    """Group runs by task and setting, in the order of tables."""
+    groups: dict[tuple[str, Setting], list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault((run.task, run.setting), []).append(run)
+    cells = [
+        Cell(task, group[0].task_title, group[0].task_order, setting, tuple(group))
+        for (task, setting), group in groups.items()
+    ]
+    return sorted(cells, key=lambda cell: (task_key(cell), cell.setting.order))
+
+
+def by_task(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Group cells by task, in their order."""
+    tasks: dict[str, list[Cell]] = {}
+    for cell in cells:
+        tasks.setdefault(cell.task, []).append(cell)
+    return tasks
+
+
+def settings_of(cells: Sequence[Cell]) -> list[Setting]:
+    """List the settings of `cells`, in the order of tables."""
+    return sorted({cell.setting for cell in cells}, key=lambda setting: setting.order)

@@ -1,0 +1,112 @@
+"""From evaluation rows of the store to a summary of each run."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from experiments.report import statistics
+from experiments.report.summaries import RunSummary, Setting, task_key
+from experiments.results import schema as results_schema
+
+_RUN = ("run_id", "test_encoding", "test_positions")
+_FACTS = (
+    *(*_RUN, "task", "task_title", "task_order", "study", "group", "time"),
+    *("encoding", "encoding_title", "positions", "positions_title"),
+    *("seed", "learning_rate", "step", "train_max_length"),
+)
+_COUNTS = (
+    *("length", "correct", "tokens", "exact", "rows", "input_blind"),
+    *("test_max_length", "position_draws"),
+)
+
+
+def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
+    """Summarize each run in each of its test settings, at its last step.
+
+    Args:
+        evaluation: rows of kind "evaluation", as `results.read` gives them, or as
+            mappings with the same names.
+
+    Returns:
+        A `RunSummary` each, in the order of tables.
+    """
+    if not isinstance(evaluation, pa.Table):
+        rows = [results_schema.new_row("evaluation", row) for row in evaluation]
+        tables = [results_schema.to_table(rows)]
+        evaluation = results_schema.concatenate(tables, "evaluation")
+    table, starts = _last_steps(evaluation)
+    several = len(pc.unique(table["study"])) > 1
+    facts = table.select(_FACTS).take(starts).to_pylist()
+    columns = {name: _numbers(table[name]) for name in _COUNTS}
+    ends = [*starts[1:].tolist(), len(table)]
+    runs = [
+        _summarize(
+            first,
+            {name: column[start:end] for name, column in columns.items()},
+            several,
+        )
+        for first, start, end in zip(facts, starts.tolist(), ends, strict=True)
+    ]
+    return sorted(runs, key=lambda r: (task_key(r), r.setting.order, r.seed, r.run_id))
+
+
+def _last_steps(evaluation: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """Keep each run's rows at its last step, in order; tell where each run starts."""
+    codes = [
+        evaluation[key].combine_chunks().dictionary_encode().indices.to_numpy()
+        for key in _RUN
+    ]
+    keys = np.array(codes)
+    run = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    step = evaluation["step"].to_numpy()
+    last = np.zeros(run.max(initial=-1) + 1, np.int64)
+    np.maximum.at(last, run, step)
+    kept = np.flatnonzero(step == last[run])
+    kept = kept[np.lexsort((evaluation["length"].to_numpy()[kept], run[kept]))]
+    return evaluation.take(kept), np.flatnonzero(np.diff(run[kept], prepend=-1))
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """What is not known is -1."""
+    return column.fill_null(-1).to_numpy()
+
+
+def _summarize(
+    first: Mapping[str, Any], counts: Mapping[str, np.ndarray], show_study: bool
+) -> RunSummary:
+    length, tokens = counts["length"], counts["tokens"]
+    ratio = statistics.ratio_by_length
+    known = max(int(counts["test_max_length"].max()), 0)
+    return RunSummary(
+        run_id=first["run_id"],
+        task=first["task"],
+        task_title=first["task_title"] or first["task"],
+        task_order=2**31 if first["task_order"] is None else first["task_order"],
+        setting=Setting(
+            study=(first["study"] or "") if show_study else "",
+            group=first["group"] or "",
+            positions=first["positions"],
+            encoding=first["encoding"],
+            test_positions=first["test_positions"],
+            test_encoding=first["test_encoding"],
+            positions_title=first["positions_title"] or "",
+            encoding_title=first["encoding_title"] or "",
+        ),
+        seed=first["seed"],
+        learning_rate=first["learning_rate"],
+        step=first["step"],
+        train_max=first["train_max_length"],
+        test_max=known or int(length.max()),
+        accuracy=ratio(length, counts["correct"], tokens),
+        exact_match=ratio(length, counts["exact"], counts["rows"]),
+        input_blind=ratio(length, counts["input_blind"] * tokens, tokens),
+        samples=(_values(counts["rows"]), _values(counts["position_draws"])),
+        time=first["time"],
+    )
+
+
+def _values(column: np.ndarray) -> tuple[int, ...]:
+    return tuple(value for value in np.unique(column).tolist() if value >= 0)

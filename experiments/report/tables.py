@@ -1,0 +1,262 @@
+"""Scores as tables for people: Markdown, and the terminal.
+
+Shares are in percent, with one decimal. Beside every score stands that of the best
+input-blind predictor over the same lengths: on some tasks it is high, so a bare score
+misleads.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from experiments.report import levels, statistics, summaries, summarize
+from experiments.report.summaries import Cell, RunSummary, Setting
+
+
+def percent(share: float | None) -> str:
+    """Show a share in percent: `97.1`; a dash if it is not known."""
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.1f}"
+
+
+def signed(share: float | None) -> str:
+    """Show a difference of shares in percentage points, with its sign: `+3.1`."""
+    if share is None or math.isnan(share):
+        return "–"
+    text = f"{100 * share:+.1f}".replace("-", "−")
+    return "0.0" if text[1:] == "0.0" else text
+
+
+def mean_and_interval(spread: statistics.Spread) -> str:
+    """Show `97.1 [95.0, 98.8]`; for one run, which has no interval, `97.1`."""
+    if spread.low is None:
+        return percent(spread.mean)
+    return f"{percent(spread.mean)} [{percent(spread.low)}, {percent(spread.high)}]"
+
+
+def longest_range(cell: Cell) -> str:
+    """Show the longest lengths with at least 90%, over the chosen runs: `60–500`."""
+    lengths = sorted(int(run.numbers["longest"]) for run in cell.chosen)
+    ends = dict.fromkeys([lengths[0], lengths[-1]])
+    return "–".join(map(str, ends))
+
+
+_Column = tuple[str, Callable[[Cell], str]]
+_COLUMNS: tuple[_Column, ...] = (
+    ("Task", lambda c: c.task_title),
+    ("Encoding", lambda c: c.setting.encoding_title or c.setting.encoding),
+    ("Positions", lambda c: c.setting.variant),
+    ("Best", lambda c: percent(c.best)),
+    ("Mean [95%]", lambda c: mean_and_interval(c.spreads["score"])),
+    ("Input-blind", lambda c: percent(c.spreads["input_blind"].mean)),
+    ("In range", lambda c: percent(c.spreads["in_range"].mean)),
+    ("Blind there", lambda c: percent(c.spreads["in_range_input_blind"].mean)),
+    ("Exact", lambda c: percent(c.spreads["exact_match"].mean)),
+    ("≥90% to", longest_range),
+    ("Seeds", lambda c: str(c.seeds)),
+)
+
+
+def score_rows(cells: Sequence[Cell]) -> list[list[str]]:
+    """List the scores of all cells, one row each, under a row of names."""
+    head = [name for name, _ in _COLUMNS]
+    return [head, *([show(cell) for _, show in _COLUMNS] for cell in cells)]
+
+
+class Text(NamedTuple):
+    """A text in a table, and whether it stands out."""
+
+    text: str
+    strong: bool = False
+
+
+def matrix(
+    cells: Sequence[Cell],
+    show: Callable[[Cell], str],
+    settings: Sequence[Setting] | None = None,
+) -> list[list[Text]]:
+    """Lay out tasks x settings, as papers do, with the input-blind score beside.
+
+    Args:
+        cells: of any tasks and settings; an absent one is a dash.
+        show: text of a cell, which begins with a number; the highest of a task is
+            strong.
+        settings: the columns; those of `cells` if None.
+
+    Returns:
+        A row a task: its title, the input-blind score, and the settings in order.
+    """
+    settings = summaries.settings_of(cells) if settings is None else settings
+    rows = []
+    for group in summaries.by_task(cells).values():
+        texts = {cell.setting: show(cell) for cell in group}
+        top = max(map(_leading_number, texts.values()))
+        shown = [texts.get(setting, "–") for setting in settings]
+        rows.append(
+            [
+                Text(group[0].task_title),
+                Text(input_blind(group)),
+                *(Text(text, _leading_number(text) == top > 0) for text in shown),
+            ]
+        )
+    return rows
+
+
+def input_blind(cells: Sequence[Cell]) -> str:
+    """Show the input-blind score of a task; from lowest to highest if cells differ."""
+    blind = sorted(cell.spreads["input_blind"].mean for cell in cells)
+    return "–".join(dict.fromkeys([percent(blind[0]), percent(blind[-1])]))
+
+
+def exact_text(cell: Cell) -> str:
+    """Show the best share of sequences that are right throughout, and the mean."""
+    mean = mean_and_interval(cell.spreads["exact_match"])
+    return f"{percent(cell.best_of('exact_match'))} / {mean}"
+
+
+def variant_groups(settings: Sequence[Setting]) -> list[tuple[str, int]]:
+    """List the schemes under which settings stand side by side, and how many do."""
+    groups = itertools.groupby(settings, lambda setting: setting.variant)
+    return [(name, len(list(same))) for name, same in groups]
+
+
+def _leading_number(text: str) -> float:
+    head = text.split(" ")[0]
+    return -1.0 if head == "–" else float(head)
+
+
+def best_text(cell: Cell) -> str:
+    """Show the best score of a cell, as published tables do."""
+    return percent(cell.best)
+
+
+def mean_text(cell: Cell) -> str:
+    """Show the mean score of a cell with its interval."""
+    return mean_and_interval(cell.spreads["score"])
+
+
+def best_and_mean_text(cell: Cell) -> str:
+    """Show the best score and, behind it, the mean with its interval."""
+    return f"{best_text(cell)} / {mean_text(cell)}"
+
+
+def markdown_matrix(
+    cells: Sequence[Cell], show: Callable[[Cell], str], *, blind: bool = True
+) -> str:
+    """Format `matrix` in Markdown, the highest of each task in bold.
+
+    Tasks stand under their Chomsky level, where there are several.
+
+    Args:
+        cells: as in `matrix`.
+        show: as in `matrix`.
+        blind: show the input-blind score, which is one of token accuracy.
+    """
+    settings = summaries.settings_of(cells)
+    rows = [["Task", "Input-blind", *(setting.label for setting in settings)]]
+    groups = levels.by_level(cells)
+    for level, group in groups.items():
+        if len(groups) > 1:
+            rows.append([f"*{level}*", *[""] * (1 + len(settings))])
+        rows += [
+            [f"**{text}**" if strong else text for text, strong in row]
+            for row in matrix(group, show, settings)
+        ]
+    return markdown(rows if blind else [[row[0], *row[2:]] for row in rows])
+
+
+def markdown(rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """Format rows, the first of names, as an aligned Markdown table.
+
+    Args:
+        rows: texts.
+        text_columns: number of columns that are aligned left; the others are right.
+    """
+    rows = [[text.replace("|", "\\|") for text in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = [i < text_columns for i in range(len(widths))]
+    columns = list(zip(left, widths, strict=True))
+    rule = ["-" * w if is_left else "-" * (w - 1) + ":" for is_left, w in columns]
+    lines = [
+        " | ".join(
+            text.ljust(w) if is_left else text.rjust(w)
+            for text, (is_left, w) in zip(row, columns, strict=True)
+        )
+        for row in [rows[0], rule, *rows[1:]]
+    ]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def print_summary(
+    rows: pa.Table | Iterable[Mapping[str, Any]],
+    lengths: Sequence[int] | None = None,
+    console: Any = None,
+) -> None:
+    """Print accuracy at a few lengths and the scores of some runs, one table a task.
+
+    Args:
+        rows: evaluation rows, as `results.read` gives them, or as
+            `ResultsWriter.evaluation` takes them together with `common`.
+        lengths: which lengths to show, in tokens; a few of those evaluated if None.
+        console: a `rich.console.Console`; the terminal if None.
+    """
+    import rich.console
+
+    console = console or rich.console.Console()
+    cells = summaries.group_cells(summarize.summarize_runs(rows))
+    for group in summaries.by_task(cells).values():
+        shown = lengths or few_lengths(group[0].chosen[0])
+        console.print(_terminal_table(group, shown))
+
+
+def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
+    import rich.box
+    import rich.table
+
+    run = group[0].chosen[0]
+    seeds = sorted({cell.seeds for cell in group})
+    over = f"; mean of {'–'.join(map(str, seeds))} seeds ± their std" * (seeds[-1] > 1)
+    table = rich.table.Table(
+        title=f"{group[0].task_title}: token accuracy in % by length{over}",
+        box=rich.box.SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+    )
+    table.add_column(f"trained on lengths 1–{run.train_max}")
+    tops = {cell.chosen[0].test_max for cell in group}
+    alike = len(tops) == 1 and run.test_max > run.train_max
+    beyond = f"{run.train_max + 1}–{run.test_max}" if alike else f"over {run.train_max}"
+    for name in [*map(str, lengths), f"1–{run.train_max}", beyond, "≥90% to"]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in group:
+        table.add_row(
+            cell.setting.label
+            + (f", to {cell.chosen[0].test_max}" if len(tops) > 1 else ""),
+            *(percent(cell.curve.get(n, (None,))[0]) for n in lengths),
+            percent(cell.spreads["in_range"].mean),
+            f"[bold]{_mean_and_std(cell.spreads['score'])}[/bold]",
+            longest_range(cell),
+        )
+    table.add_row(
+        "best input-blind guess",
+        *(percent(group[0].blind_curve.get(n)) for n in lengths),
+        percent(group[0].spreads["in_range_input_blind"].mean),
+        percent(group[0].spreads["input_blind"].mean),
+        style="dim",
+    )
+    return table
+
+
+def _mean_and_std(spread: statistics.Spread) -> str:
+    more = "" if spread.std is None else f" ± {percent(spread.std)}"
+    return percent(spread.mean) + more
+
+
+def few_lengths(run: RunSummary, number: int = 4) -> list[int]:
+    """Choose the longest training length and some evaluated ones up to the longest."""
+    known = sorted(run.accuracy)
+    ends = run.train_max, max(known)
+    wanted = [ends[0] + (ends[1] - ends[0]) * i / (number - 1) for i in range(number)]
+    return sorted({min(known, key=lambda n: abs(n - target)) for target in wanted})

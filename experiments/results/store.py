@@ -1,0 +1,237 @@
+"""The results store: JSON lines while a run writes, parquet shards afterwards.
+
+A run appends rows to `<workdir>/results/<run_id>.<when>.<random>.jsonl`, a new file
+for each process, each write on disk before `write` returns. `compact` folds the files
+that no writer holds into shards, `results/shard-<hash>.parquet`. `read` and `query`
+join both and count every row once, whatever moment a writer or a compaction was
+killed at (`results_shards.py` says how); text that is no row, such as a write cut off,
+and shards that cannot be read are named in a `ResultsWarning`.
+
+Columns are documented in `results_schema.FIELDS`. Of rows that say the same thing
+again (`results_schema.KEYS`: a repeated evaluation, the steps that a resumed run
+trained twice) the latest counts, so a `run_id` must belong to one run alone.
+"""
+
+import json
+import os
+import pathlib
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from experiments.results import schema as results_schema
+from experiments.results import shards as results_shards
+from experiments.results.shards import ResultsWarning as ResultsWarning
+
+Folders = str | os.PathLike | Iterable[str | os.PathLike]
+
+
+class ResultsWriter:
+    """Appends the rows of one run to a file of its own.
+
+    Args:
+        workdir: folder in which `results/` lies: a run's own, or a study's, shared by
+            any number of runs and processes.
+        run_id: unique to the run; letters, digits and `._=,+-`. A row may name another
+            (`run_id=...`): so the members of a population share a writer.
+        common: fields that every row has: study, task, encoding, seed...
+
+    Raises:
+        ValueError: if `run_id` cannot be a part of a file name.
+    """
+
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        run_id: str,
+        common: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not re.fullmatch(r"[\w.=,+-]{1,160}", run_id, re.ASCII):
+            raise ValueError(
+                f"run_id must be 1 to 160 letters, digits and ._=,+-, got {run_id!r}: "
+                "it becomes part of a file name"
+            )
+        self.folder = pathlib.Path(workdir) / "results"
+        self.path: pathlib.Path | None = None  # made with the first row
+        self._common = {"run_id": run_id, **(common or {})}
+        self._file = -1
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Append one row of `kind`: run, training or evaluation; on disk on return.
+
+        Raises:
+            ValueError: for an unknown kind, an absent field of
+                `results_schema.REQUIRED`, or a value of another type than
+                `results_schema.FIELDS` says.
+        """
+        self._append([results_schema.new_row(kind, self._common | fields)])
+
+    def evaluation(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append evaluation rows, one for each length, in one write.
+
+        Each needs length, correct, tokens, exact, rows and input_blind, and from here
+        or from `common` task, encoding, positions, seed, step and train_max_length.
+        `accuracy` is computed. `test_positions` and `test_encoding` are those of
+        training, unless given.
+
+        Raises:
+            ValueError: as `write`, before anything is written.
+        """
+        new_row = results_schema.new_row
+        self._append([new_row("evaluation", self._common | dict(r)) for r in rows])
+
+    def close(self) -> None:
+        """Release the file, so that `compact` may fold it into a shard."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def __enter__(self) -> "ResultsWriter":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if not rows:
+            return
+        lines = [json.dumps(row, separators=(",", ":")) + "\n" for row in rows]
+        if self._file < 0 or not results_shards.is_still_at(self.path, self._file):
+            self._open()
+        data = memoryview("".join(lines).encode())
+        while data:
+            data = data[os.write(self._file, data) :]
+        os.fsync(self._file)
+
+    def _open(self) -> None:
+        self.close()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        name = f"{self._common['run_id']}.{when}.{secrets.token_hex(4)}.jsonl"
+        self.path = self.folder / name
+        self._file = results_shards.create_locked(self.path)
+
+
+def find_stores(dirs: Folders) -> list[pathlib.Path]:
+    """List the results folders at or under `dirs`, each once.
+
+    Raises:
+        FileNotFoundError: if one of `dirs` is no folder, or has no results in it.
+    """
+    stores: dict[pathlib.Path, None] = {}
+    for top in [dirs] if isinstance(dirs, str | os.PathLike) else dirs:
+        if not os.path.isdir(top):
+            raise FileNotFoundError(
+                f"{os.fspath(top)!r} is not a folder; name the workdir of a run, or "
+                "any folder above several"
+            )
+        found = [
+            pathlib.Path(folder).resolve()
+            for folder, _, files in os.walk(os.path.abspath(top))
+            if os.path.basename(folder) == "results"
+            and any(name.endswith((".jsonl", ".parquet")) for name in files)
+        ]
+        if not found:
+            raise FileNotFoundError(
+                f"no results in {os.fspath(top)!r}: looked for results/*.jsonl and "
+                "results/*.parquet, at any depth; a run writes them into its workdir"
+            )
+        stores.update(dict.fromkeys(sorted(found)))
+    return list(stores)
+
+
+def read(dirs: Folders, kind: str = "evaluation", *, latest: bool = True) -> pa.Table:
+    """Read the rows of one kind from all results folders at or under `dirs`.
+
+    Args:
+        dirs: one folder or several, of runs or of studies.
+        kind: "run", "training" or "evaluation"; or "damaged", for text that is no row.
+        latest: of rows that agree in `results_schema.KEYS[kind]`, keep the latest.
+
+    Returns:
+        A table in order of time: first the columns that `results_schema.FIELDS` gives
+        the kind, then whatever else was written.
+
+    Raises:
+        FileNotFoundError: if a folder does not exist or has no results.
+        ValueError: for an unknown kind.
+    """
+    return read_kinds(dirs, [kind], latest=latest)[kind]
+
+
+def read_kinds(
+    dirs: Folders, kinds: Sequence[str], *, latest: bool = True
+) -> dict[str, pa.Table]:
+    """Read the rows of several kinds, each file once; as `read`.
+
+    Returns:
+        A table a kind.
+
+    Raises:
+        FileNotFoundError: if a folder does not exist or has no results.
+        ValueError: for an unknown kind.
+    """
+    known = tuple(results_schema.KEYS)
+    for kind in kinds:
+        if kind not in known:
+            raise ValueError(f"kind must be one of {known}, got {kind!r}")
+    stores = [results_shards.read_store(store, kinds) for store in find_stores(dirs)]
+    return {
+        kind: _joined([tables[kind] for tables in stores], kind, latest)
+        for kind in kinds
+    }
+
+
+def _joined(tables: Sequence[pa.Table], kind: str, latest: bool) -> pa.Table:
+    table = results_schema.concatenate(tables, kind)
+    table = results_schema.last_of_each(table, ("source", "line"))
+    order = ("source", "line") if kind == "damaged" else ("time", "source", "line")
+    table = table.sort_by([(name, "ascending") for name in order])
+    return keep_latest(table, kind) if latest else table
+
+
+def keep_latest(table: pa.Table, kind: str) -> pa.Table:
+    """Keep, of rows that agree in `results_schema.KEYS[kind]`, the latest."""
+    return results_schema.last_of_each(table, results_schema.KEYS[kind])
+
+
+def query(dirs: Folders, sql: str) -> pa.Table:
+    """Run duckdb's SQL over the tables `evaluation`, `training` and `run` of `dirs`.
+
+    JSON columns are text that SQL can look into: `config->>'$.train.steps'`.
+
+    Raises:
+        FileNotFoundError: if a folder does not exist or has no results.
+        duckdb.Error: for faulty SQL.
+    """
+    import duckdb
+
+    stores = find_stores(dirs)
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as database:
+        named = [
+            kind
+            for kind in results_schema.KINDS
+            if re.search(rf"\b{kind}\b", sql, re.IGNORECASE)
+        ]
+        for kind, table in read_kinds(stores, named).items():
+            database.register(kind, table)
+        return database.sql(sql).to_arrow_table()
+
+
+def compact(dirs: Folders) -> list[pathlib.Path]:
+    """Fold the JSONL files that no writer holds into parquet shards.
+
+    May be killed at any moment and started again, also several at a time.
+
+    Returns:
+        The shards written.
+
+    Raises:
+        FileNotFoundError: if a folder does not exist or has no results.
+    """
+    stores = find_stores(dirs)
+    return [shard for store in stores for shard in results_shards.compact_store(store)]

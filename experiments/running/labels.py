@@ -1,0 +1,57 @@
+"""What a run is called in the results: names for machines, titles for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.building.build import Experiment
+from experiments.running.workdir import config_hash
+from ropejax.nn.recurrent import CELLS
+from ropejax.tasks import ALL_TASKS
+
+
+def with_options(name: str, text: str) -> str:
+    """Returns `name`, and behind it in parentheses what is not its default."""
+    text = " ".join(text.split())
+    return f"{name}({text})" if text else name
+
+
+def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
+    """Returns the fields that every row of a run has.
+
+    Args:
+        config: the config, plain.
+        experiment: its objects.
+    """
+    recipe = experiment.recipe
+    titles = {
+        "task": recipe.task.title,
+        "encoding": recipe.model.pattern[0].encoding.title,
+        "positions": recipe.positions.title.lower(),
+    }
+    names: dict[str, Any] = {}
+    for group, title in titles.items():
+        text = config[group]["options"]
+        names[group] = with_options(config[group]["name"], text)
+        names[f"{group}_title"] = config[group].get("title") or with_options(
+            title, text
+        )
+    kind, options = config["model"]["kind"], config["model"]["kind_options"]
+    if kind in CELLS:  # in tables, it stands where Transformers have their encoding
+        title = with_options(recipe.model.cell.title, options)
+        names["encoding"] = with_options(kind, options)
+        names["encoding_title"] = config["encoding"]["title"] or title
+    return names | {
+        "study": config["study"] or None,
+        "task_order": list(ALL_TASKS).index(config["task"]["name"]),
+        "seed": experiment.seed,
+        "learning_rate": config["optim"]["learning_rate"],
+        "train_max_length": config["train"]["max_length"],
+    }
+
+
+def run_id(config: Mapping[str, Any]) -> str:
+    """Returns a name that only runs with the same settings share."""
+    names = [config[group]["name"] for group in ("task", "encoding", "positions")]
+    if config["model"]["kind"] in CELLS:
+        names[1] = config["model"]["kind"]
+    return "-".join([*names, f"seed{config['train']['seed']}", config_hash(config)])

@@ -1,0 +1,84 @@
+"""What is kept of a step whose loss or gradient is not finite, to look at it alone.
+
+nonfinite/step_N.npz    the batch of step N: tokens, targets, masks, lengths, positions
+nonfinite/state/        the state before the step at which training stopped
+"""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.running.interrupt import DivergedError
+from ropejax.positions.base import Placement
+from ropejax.tasks.base import Batch
+from ropejax.training import NonFiniteError, Recipe, TrainState
+from ropejax.training.checkpoint import Checkpoints
+from ropejax.training.step import draw_batch, step_lengths
+
+_MOST = 10
+
+
+def batch_of(recipe: Recipe, state: TrainState) -> tuple[Batch, Placement, jax.Array]:
+    """Returns the batch of a state's next step, its placement, and its dropout key.
+
+    Args:
+        recipe: what is trained.
+        state: only its step and keys matter.
+    """
+    lengths = step_lengths(recipe, state)
+    bucket = next(b for b in recipe.buckets if b >= int(jnp.max(lengths)))
+    return draw_batch(recipe, state, lengths, bucket)
+
+
+def keep_batch(folder: pathlib.Path, recipe: Recipe, state: TrainState) -> pathlib.Path:
+    """Writes the batch of a state's next step, and returns the file.
+
+    Of one run, the first ten such batches are kept.
+
+    Args:
+        folder: the run's workdir.
+        recipe: what is trained.
+        state: only its step and keys matter.
+    """
+    folder = folder / "nonfinite"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"step_{int(state.step)}.npz"
+    if len(list(folder.glob("step_*.npz"))) >= _MOST:
+        return path
+    batch, placement, rng = batch_of(recipe, state)
+    arrays = batch._asdict() | {"dropout_rng": jax.random.key_data(rng)}
+    given = {"positions": placement.positions, "distances": placement.distances}
+    arrays |= {name: array for name, array in given.items() if array is not None}
+    np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})
+    return path
+
+
+def keep_state(folder: pathlib.Path, state: TrainState) -> None:
+    """Writes the state before a step that is not finite."""
+    checkpoints = Checkpoints(folder / "nonfinite" / "state", keep=1, keep_best=False)
+    if int(state.step) not in checkpoints.steps():
+        checkpoints.save(state, {})
+    checkpoints.close()
+
+
+def diverged(
+    folder: pathlib.Path, recipe: Recipe, error: NonFiniteError
+) -> DivergedError:
+    """Keeps what is needed to replay a step, and returns an error that says how.
+
+    Args:
+        folder: the run's workdir.
+        recipe: what is trained.
+        error: from `ropejax.training.train`.
+    """
+    path = keep_batch(folder, recipe, error.state)
+    keep_state(folder, error.state)
+    return DivergedError(
+        f"{error} The batch is in {path}. To see where it comes from:\n"
+        f"    python -m experiments.replay --workdir={folder}\n"
+        "To go on regardless, choose --config.train.nonfinite=skip or count; to train "
+        "otherwise, a smaller optim.learning_rate or optim.max_grad_norm and another "
+        "workdir."
+    )

@@ -1,0 +1,144 @@
+"""Several processes that train one model together, started by the same command.
+
+Each computes its part of every step on its own devices; data are made on the devices
+from keys, so each makes its own part of a batch. Only the first process writes a run's
+config, rows and curves; checkpoints are written by all of them.
+"""
+
+import importlib.metadata
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from experiments.running.workdir import flat
+from ropejax.sharding import Sharding
+
+VERSIONS = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+"""Packages of which all processes must have the same version."""
+
+
+def initialize(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+) -> None:
+    """Joins the other processes; call before anything else of JAX.
+
+    What is not given is looked for in JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
+    JAX_PROCESS_ID, and then in what Slurm, Open MPI, Kubernetes or a TPU's metadata say
+    (`jax.distributed`).
+
+    Args:
+        coordinator: HOST:PORT of the first process.
+        num_processes: how many there are.
+        process_id: which one this is, from 0.
+
+    Raises:
+        ValueError: if they are not known, or are no numbers.
+    """
+    coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
+    if coordinator and not coordinator.rpartition(":")[2].isdigit():
+        raise ValueError(f"the coordinator must be HOST:PORT, got {coordinator!r}.")
+    num_processes = _number(num_processes, "JAX_NUM_PROCESSES")
+    process_id = _number(process_id, "JAX_PROCESS_ID")
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    except ValueError as error:
+        raise ValueError(
+            f"--distributed cannot find the other processes ({error}); give "
+            "--coordinator=HOST:PORT, --num_processes and --process_id, or start under "
+            "Slurm, Open MPI, Kubernetes or on a TPU pod."
+        ) from None
+
+
+def is_first() -> bool:
+    """Returns True in the process that writes, and where there is only one."""
+    return jax.process_index() == 0
+
+
+def check_agreement(config: Mapping[str, Any]) -> None:
+    """Raises ValueError in every process unless all have the same config and versions.
+
+    Args:
+        config: all settings of this process, plain.
+    """
+    if jax.process_count() == 1:
+        return
+    own = flat(config) | {name: importlib.metadata.version(name) for name in VERSIONS}
+    given = _gathered(json.dumps(own, sort_keys=True))
+    everyone = [json.loads(text) for text in given]
+    first = everyone[0]
+    lines = [
+        f"{name} is {first.get(name, 'absent')!r} in process 0 and "
+        f"{other.get(name, 'absent')!r} in process {number}"
+        for number, other in enumerate(everyone)
+        for name in sorted(first.keys() | other.keys())
+        if first.get(name) != other.get(name)
+    ]
+    if lines:
+        more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
+        raise ValueError(
+            f"the processes disagree: {'; '.join(lines[:5])}{more}. Start all of them "
+            "with the same command and the same packages."
+        )
+
+
+def check_mesh(sharding: Sharding | None) -> None:
+    """Raises ValueError if several processes would each train for themselves."""
+    if sharding is None and jax.process_count() > 1:
+        raise ValueError(
+            f"{jax.process_count()} processes have {jax.device_count()} devices, but "
+            "the config uses one; give it a mesh, such as --config.mesh.data=-1."
+        )
+
+
+def any_process(here: bool) -> bool:
+    """Returns True if it is true in any process; all must call it."""
+    if jax.process_count() == 1:
+        return here
+    return bool(multihost_utils.process_allgather(np.array(here)).any())
+
+
+class Silent:
+    """A writer of rows, and of anything else, that writes nothing."""
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Drops a row."""
+
+    def evaluation(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Drops rows."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+def _gathered(text: str) -> list[str]:
+    """Returns the text of every process."""
+    own = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.array(own.size))
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: own.size] = own
+    rows = multihost_utils.process_allgather(padded)
+    return [
+        bytes(row[: int(size)]).decode() for row, size in zip(rows, sizes, strict=True)
+    ]
+
+
+def _number(given: int | None, variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if given is not None or text is None:
+        return given
+    if not text.isdigit():
+        raise ValueError(f"{variable} must be a number, got {text!r}.")
+    return int(text)

@@ -1,0 +1,286 @@
+"""One run from start to end: train or resume, score, and write everything down.
+
+From a notebook:
+
+    from configs import che
+    from experiments.running.run import run_experiment
+
+    config = che.get_config("task=even_pairs")
+    config.train.steps = 2000
+    scores = run_experiment(config, "runs/even_pairs")
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from experiments.building.build import Experiment, build
+from experiments.building.mesh import without_mesh
+from experiments.report import tables
+from experiments.results import store as results
+from experiments.results.store import ResultsWriter
+from experiments.running import labels, processes, scoring, workdir
+from experiments.running.curves import Curves
+from experiments.running.interrupt import Interrupt, StoppedError
+from experiments.running.nonfinite import diverged, keep_batch
+from experiments.running.profiling import Profiler
+from experiments.running.progress import Bar, figures
+from experiments.running.provenance import provenance
+from experiments.running.utilization import utilization_here
+from ropejax.evaluation import LengthScore
+from ropejax.training import NonFiniteError, Progress, TrainState, init_state, train
+from ropejax.training.checkpoint import Checkpoints
+from ropejax.training.nonfinite import is_finite
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A config, its objects, and the folder where everything about it is.
+
+    Attributes:
+        config: all settings, plain.
+        experiment: what they describe.
+        folder: the run's workdir.
+    """
+
+    config: Mapping[str, Any]
+    experiment: Experiment
+    folder: pathlib.Path
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the results."""
+        return labels.run_id(self.config)
+
+    @property
+    def test_positions(self) -> str | None:
+        """Name of the test-time scheme of the config; None for that of training."""
+        settings = self.config["eval"]
+        if settings["positions"] is None:
+            return None
+        return labels.with_options(settings["positions"], settings["options"])
+
+    def score_labels(
+        self, step: int, *, positions: str | None = None, encoding: str | None = None
+    ) -> dict[str, Any]:
+        """Returns the fields that tell one evaluation of the run from another.
+
+        Args:
+            step: steps that the model was trained for.
+            positions: the test-time scheme; that of training if None.
+            encoding: the test-time encoding; that of training if None.
+        """
+        trained = labels.run_labels(self.config, self.experiment)
+        return {
+            "run_id": self.run_id,
+            "step": step,
+            "test_positions": positions or trained["positions"],
+            "test_encoding": encoding or trained["encoding"],
+        }
+
+    def writer(self) -> ResultsWriter:
+        """Returns a writer of the run's rows."""
+        common = labels.run_labels(self.config, self.experiment)
+        return ResultsWriter(self.folder, self.run_id, common)
+
+
+def run_experiment(
+    config: ConfigDict | Mapping[str, Any],
+    folder: str | pathlib.Path,
+    *,
+    console: Console | None = None,
+    summary: bool = True,
+    profile: int = 0,
+) -> dict[int, LengthScore]:
+    """Trains a config to its end, resuming what the folder holds, and scores it.
+
+    Args:
+        config: all settings, as `configs.base.get_config` makes them.
+        folder: the run's workdir; made if absent.
+        console: where progress is shown; the terminal if None.
+        summary: print a table of the scores at the end.
+        profile: trace at least so many training steps; 0 for no trace.
+
+    Returns:
+        Scores by length.
+
+    Raises:
+        ValueError: if the config cannot be, or the folder holds another one.
+        StoppedError: after Ctrl-C or SIGTERM; the same call resumes.
+        DivergedError: before a step that is not finite, if train.nonfinite is "stop".
+    """
+    config = workdir.plain(config)
+    processes.check_agreement(config)
+    first = processes.is_first()
+    console = (console or Console()) if first else Console(quiet=True)
+    run = Run(config, build(config), pathlib.Path(folder))
+    processes.check_mesh(run.experiment.recipe.sharding)
+    workdir.check_same(run.folder, config)
+    _tell_of_new_schedule(run, console)
+    with workdir.locked(run.folder) if first else contextlib.nullcontext():
+        if first:
+            workdir.write_config(run.folder, config)
+        with run.writer() if first else processes.Silent() as writer:
+            writer.write("run", config=config, **provenance())
+            state = train_run(run, writer, console, profile)
+            scores = score_run(run, state, writer, console)
+    if summary and first:
+        tables.print_summary(results.read(run.folder), console=console)
+    return scores
+
+
+def _tell_of_new_schedule(run: Run, console: Console) -> None:
+    """Extended under a decaying rate, a run is not the longer one from the start."""
+    found = workdir.read_config(run.folder)
+    steps, optim = run.config["train"]["steps"], run.config["optim"]
+    if found and found["train"]["steps"] < steps and optim["final_fraction"] < 1:
+        console.print(
+            f"note: the learning rate decays over train.steps, which was "
+            f"{found['train']['steps']} and is now {steps}: it rises again where the "
+            "run goes on."
+        )
+
+
+def train_run(
+    run: Run, writer: ResultsWriter, console: Console, profile: int = 0
+) -> TrainState:
+    """Trains, from the newest checkpoint if there is one, and returns the last state.
+
+    Raises:
+        StoppedError: after Ctrl-C or SIGTERM, with the state saved.
+        DivergedError: before a step that is not finite, with that step kept.
+    """
+    settings, steps = run.config["train"], run.experiment.steps
+    profiler = Profiler(run.folder / "profile", profile)
+    checkpoints = Checkpoints(
+        run.folder / "checkpoints",
+        keep=settings["keep"],
+        metadata={"config": run.config},
+    )
+    first = max(checkpoints.steps(), default=0)
+    if first:
+        what = f"resuming at step {first} of" if first < steps else "already trained to"
+        console.print(f"{run.folder}: {what} {steps}")
+    curves = None
+    if processes.is_first():
+        curves = Curves(
+            writer,
+            run.folder / "tensorboard",
+            every=settings["log_every"],
+            first=first,
+            learning_rate=run.experiment.learning_rate,
+            utilization=utilization_here(run.experiment.recipe),
+        )
+
+    def on_dispatch(progress: Progress) -> None:
+        if curves is not None:
+            bar.show(progress.step, figures(curves.add(progress)))
+        profiler.after(progress.step)
+        _tell_of_nonfinite(run, progress, console)
+        if not processes.any_process(interrupt.asked):
+            return
+        checkpoints.wait()
+        if progress.step not in checkpoints.steps():
+            loss = float(progress.metrics.loss.mean())
+            checkpoints.save(progress.state, {"loss": loss})
+            checkpoints.wait()
+        raise StoppedError(
+            f"stopped at step {progress.step} of {steps}, all saved in {run.folder}; "
+            "the same command goes on from there."
+        )
+
+    tell = lambda: console.print("stopping after this dispatch; Ctrl-C again: at once")
+    bar = Bar("train", steps, first, console=console)
+    try:
+        with Interrupt(tell) as interrupt, bar:
+            if first < steps:
+                bar.show(first, "compiling")
+            return train(
+                run.experiment.recipe,
+                steps=steps,
+                seed=run.experiment.seed,
+                length_seed=run.experiment.length_seed,
+                steps_per_dispatch=settings["steps_per_dispatch"],
+                save_every=settings["save_every"],
+                saver=checkpoints,
+                on_dispatch=on_dispatch,
+            )
+    except NonFiniteError as error:
+        checkpoints.wait()
+        raise diverged(run.folder, run.experiment.recipe, error) from None
+    finally:
+        profiler.close()
+        if curves is not None:
+            curves.close()
+        checkpoints.close()
+
+
+def _tell_of_nonfinite(run: Run, progress: Progress, console: Console) -> None:
+    """Keeps the batches of steps that were skipped or counted, and says so."""
+    count = len(progress.metrics.loss)
+    recipe = run.experiment.recipe
+    for at in np.flatnonzero(~np.asarray(is_finite(progress.metrics))):
+        step = progress.step - count + int(at)
+        before = progress.state._replace(step=jnp.int32(step))
+        path = keep_batch(run.folder, recipe, before)
+        console.print(
+            f"step {step}: loss or gradient not finite "
+            f"(train.nonfinite={recipe.nonfinite}); its batch is in {path}"
+        )
+
+
+def score_run(
+    run: Run, state: TrainState, writer: ResultsWriter, console: Console
+) -> dict[int, LengthScore]:
+    """Scores a state as the run's config says, and appends rows."""
+    experiment = run.experiment
+    sharding = experiment.recipe.sharding
+    params = state.params if sharding is None else sharding.collected(state.params)
+    asked = scoring.Scoring(
+        experiment.recipe.model,
+        experiment.recipe.task,
+        experiment.evaluation,
+        run.score_labels(int(state.step), positions=run.test_positions),
+    )
+    return scoring.score(asked, params, run.folder, writer, console)
+
+
+def read_run(folder: str | pathlib.Path) -> Run:
+    """Returns the run of a folder, on one device, without touching it.
+
+    Raises:
+        ValueError: if there is no run.
+    """
+    folder = pathlib.Path(folder)
+    config = workdir.read_config(folder)
+    if config is None:
+        raise ValueError(
+            f"{folder} holds no run (no config.json); train one there with "
+            "python -m experiments.main --workdir=..."
+        )
+    return Run(config, build(without_mesh(config)), folder)
+
+
+def open_run(folder: str | pathlib.Path) -> tuple[Run, TrainState]:
+    """Returns a run and its newest state, without touching its folder.
+
+    Raises:
+        ValueError: if there is no run, or no checkpoint that can be read.
+    """
+    run = read_run(folder)
+    folder = run.folder
+    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
+    experiment = run.experiment
+    like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
+    state = checkpoints.latest(like)
+    checkpoints.close()
+    if state is None:
+        raise ValueError(f"{folder} has no checkpoint yet; train longer.")
+    return run, state

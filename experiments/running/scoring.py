@@ -1,0 +1,149 @@
+"""Scores of a trained model as rows of the results store, and back."""
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from experiments.building.checks import Evaluation
+from experiments.evaluation_sets.content import FixedSet
+from experiments.results import store as results
+from experiments.results.store import ResultsWriter
+from experiments.running.progress import Bar
+from ropejax.evaluation import LengthScore, evaluate
+from ropejax.nn import TransformerSpec
+from ropejax.tasks import Batch, Task
+from ropejax.typing import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Scoring:
+    """A model, and how it is scored.
+
+    Attributes:
+        model: how the model is made.
+        task: what it is scored on.
+        evaluation: positions, lengths, and numbers of samples.
+        labels: fields of every row: run_id, step, and the test-time settings.
+        sets: fixed evaluation sets by length; fresh examples are drawn if None.
+    """
+
+    model: TransformerSpec
+    task: Task
+    evaluation: Evaluation
+    labels: Mapping[str, Any]
+    sets: Mapping[int, FixedSet] | None = None
+
+    def set_hash(self, length: int) -> str | None:
+        """Returns the hash of the set that a length is scored on; None if fresh."""
+        return self.sets[length].sha256 if self.sets else None
+
+    def examples(self, length: int, bucket: int) -> Batch:
+        """Returns the examples of a length's set, padded to a bucket."""
+        return self.sets[length].batch(self.task, bucket)
+
+
+def score(
+    scoring: Scoring,
+    params: Params,
+    folder: pathlib.Path,
+    writer: ResultsWriter,
+    console: Console,
+) -> dict[int, LengthScore]:
+    """Scores the lengths that have no row yet, appends rows, and returns all scores.
+
+    A row is on disk as soon as its length is done, so that an interrupted evaluation
+    goes on where it was.
+    """
+    evaluation = scoring.evaluation
+    scores = known_scores(scoring, folder)
+    missing = [length for length in evaluation.lengths if length not in scores]
+    extra = dict(scoring.labels) | {
+        "test_max_length": evaluation.lengths[-1],
+        "position_draws": evaluation.draws,
+        "eval_seed": evaluation.seed,
+    }
+    total = len(evaluation.lengths)
+    with Bar("score", total, len(scores), console=console) as bar:
+        start = time.perf_counter()
+
+        def on_length(one: LengthScore) -> None:
+            nonlocal start
+            now = time.perf_counter()
+            own = {"set_hash": scoring.set_hash(one.length), "wall_time_s": now - start}
+            writer.evaluation([row(one) | extra | own])
+            start = now
+            scores[one.length] = one
+            bar.show(
+                len(scores),
+                f"length {one.length}  accuracy {one.accuracy:.3f}  "
+                f"input-blind {one.input_blind:.3f}",
+            )
+
+        if missing:
+            evaluate(
+                scoring.model,
+                params,
+                scoring.task,
+                evaluation.positions,
+                missing,
+                samples=evaluation.samples,
+                draws=evaluation.draws,
+                seed=evaluation.seed,
+                buckets=evaluation.buckets,
+                on_length=on_length,
+                examples=scoring.examples if scoring.sets else None,
+            )
+    return dict(sorted(scores.items()))
+
+
+def known_scores(scoring: Scoring, folder: pathlib.Path) -> dict[int, LengthScore]:
+    """Returns the scores that the results already have for the same evaluation."""
+    try:
+        rows = results.read(folder).to_pylist()
+    except FileNotFoundError:
+        return {}
+    evaluation = scoring.evaluation
+    wanted = dict(scoring.labels) | {
+        "rows": evaluation.samples,
+        "position_draws": evaluation.draws,
+        "eval_seed": evaluation.seed,
+    }
+    return {
+        one["length"]: from_row(one)
+        for one in rows
+        if one["length"] in evaluation.lengths
+        and one.get("set_hash") == scoring.set_hash(one["length"])
+        and all(one.get(name) == value for name, value in wanted.items())
+    }
+
+
+def row(one: LengthScore) -> dict[str, Any]:
+    """Returns the counts of a length under the names of the results store."""
+    return {
+        "length": one.length,
+        "correct": one.correct,
+        "tokens": one.scored,
+        "exact": one.exact,
+        "rows": one.rows,
+        "loss": one.mean_loss,
+        "outputs": one.outputs,
+        "input_blind": one.input_blind,
+    }
+
+
+def from_row(one: Mapping[str, Any]) -> LengthScore:
+    """Returns the counts that a row of the results store holds."""
+    return LengthScore(
+        length=one["length"],
+        loss=one["loss"] * one["outputs"],
+        outputs=one["outputs"],
+        correct=one["correct"],
+        scored=one["tokens"],
+        exact=one["exact"],
+        rows=one["rows"],
+        blind_correct=round(one["input_blind"] * one["tokens"]),
+    )

@@ -1,0 +1,227 @@
+r"""Runs a whole study: many models, by one command that can be stopped at any moment.
+
+    python -m experiments.study --config=configs/studies/ruoss2023.py:form=mini \
+        --workdir=runs/ruoss_mini --workers=2
+    python -m experiments.report runs/ruoss_mini
+
+The same command goes on where it was stopped or killed; what was finished is not done
+again. Any number of workers, on any machines that share the folder, may work on a study
+at the same time. As a Slurm array of sixteen jobs, each of which begins with its own
+part of the runs and then helps with the others:
+
+    python -m experiments.study --config=... --workdir=... \
+        --shard=$SLURM_ARRAY_TASK_ID/16
+
+--dry-run lists the runs, their order and what they cost, and trains nothing.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from experiments import command
+from experiments.study import sweep
+
+_PARENT = "ROPEJAX_STUDY_PARENT"
+"""Variable by which a worker knows the process that started it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line, and returns the exit code."""
+    parser = command.parser(__doc__)
+    parser.add_argument("--config", metavar="FILE[:ARG]", help="the study")
+    parser.add_argument("--workdir", metavar="DIR", help="where everything is written")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes on this machine"
+    )
+    parser.add_argument(
+        "--shard", default="1/1", metavar="I/N", help="part to begin with: 1/N to N/N"
+    )
+    parser.add_argument(
+        "--members-at-once",
+        type=int,
+        metavar="N",
+        help="models of one architecture that a program trains at once; 1: one after "
+        "another (default: 1 on a CPU, as many as fit on an accelerator)",
+    )
+    parser.add_argument(
+        "--stale",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="silence after which a worker on another machine counts as dead, and its "
+        "runs are taken over (default: %(default)g; on this machine: at once)",
+    )
+    parser.add_argument(
+        "--sets",
+        metavar="DIR",
+        help="score fixed sets of experiments.evaluation_sets, instead of fresh ones",
+    )
+    parser.add_argument(
+        "--retry", action="store_true", help="try runs that failed before again"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list runs and costs, and stop"
+    )
+    given, rest = command.parse(parser, argv)
+    for name in ("config", "workdir"):
+        if getattr(given, name) is None:
+            raise command.UsageError(f"--{name} is missing; --help shows an example.")
+    for name in ("workers", "members_at_once", "stale"):
+        number = getattr(given, name)
+        if number is not None and not number > 0:
+            raise command.UsageError(
+                f"--{name.replace('_', '-')} must be above 0, got {number}."
+            )
+    shard = parse_shard(given.shard)
+    runs, merged = sweep.load(given.config, rest)
+    command.prepare_jax(given.compile_cache)
+
+    from rich.console import Console
+
+    from experiments.study import list as study_list
+    from experiments.study.folder import StudyFolder
+    from experiments.study.work import How, Worker
+
+    console = Console()
+    folder = StudyFolder(given.workdir, fixed_sets=given.sets is not None)
+    if given.dry_run:
+        study_list.show(folder, runs, merged, shard, given.workers, console)
+        return 0
+    study = runs[0].config["study"] or given.config
+    words = sys.argv[1:] if argv is None else list(argv)
+    said = shlex.join(["python", "-m", "experiments.study", *words])
+    folder.begin(study, said, len(runs))
+    if _PARENT in os.environ:
+        _end_with_parent(int(os.environ[_PARENT]))
+    else:
+        if given.retry:
+            folder.forget_failures()
+        if lost := folder.reopen_lost(runs):
+            console.print(f"{len(lost)} finished runs lack rows, and are scored again")
+        if given.workers > 1:
+            counts = _spawn(folder, runs, given.workers, shard, words, console)
+            return _end(folder, counts, console)
+    how = How(shard, given.members_at_once, given.stale, given.sets)
+    return _end(folder, Worker(folder, runs, how, console).work(), console)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Returns (3, 16) for `3/16`.
+
+    Raises:
+        ValueError: if it is no such fraction.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(
+            f"--shard must be I/N with I from 1 to N, as in 3/16, got {text!r}; "
+            "number a Slurm array from 1, as in --array=1-16."
+        )
+    return int(match[1]), int(match[2])
+
+
+def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
+    """Starts workers, each with a part of the shard to begin with, and waits for them.
+
+    So each compiles other programs than its neighbours, as long as there are enough.
+    """
+    from experiments.running.interrupt import Interrupt, StoppedError
+    from experiments.study.claims import Claims
+    from experiments.study.work import count, time_left
+
+    folder.logs.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {_PARENT: str(os.getpid())}
+    # Processes that share an accelerator share its memory, rather than the first one
+    # taking most of it.
+    environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / workers:.3f}")
+    started = []
+    for at in range(workers):
+        log = folder.logs / f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{at}.log"
+        own = f"{(shard[0] - 1) * workers + at + 1}/{shard[1] * workers}"
+        with open(log, "a") as file:
+            # In a process group of its own, so that Ctrl-C reaches it through us alone.
+            started.append(
+                subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-m",
+                        "experiments.study",
+                        *words,
+                        f"--shard={own}",
+                    ],
+                    env=environment,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        console.print(f"worker {at + 1} of {workers}: {log}", soft_wrap=True)
+    claims = Claims(folder.claims)  # to look, not to claim
+    told = ""
+
+    def pass_on() -> None:
+        console.print("stopping after the workers' dispatch; Ctrl-C again: at once")
+        _send(started, signal.SIGINT)
+
+    try:
+        with Interrupt(pass_on) as interrupt:
+            while any(process.poll() is None for process in started):
+                time.sleep(2.0)
+                counts = count(folder, runs, claims)
+                if str(counts) != told:
+                    told = str(counts)
+                    console.print(f"{told}{time_left(counts)}", highlight=False)
+    except KeyboardInterrupt:
+        _send(started, signal.SIGKILL)
+        raise
+    if interrupt.asked:
+        raise StoppedError("stopped; the same command goes on from there.")
+    for at, process in enumerate(started, start=1):
+        if process.returncode not in (0, 1):  # 1: a run failed, which is told below
+            console.print(f"worker {at} ended with {process.returncode}; see its log")
+    return count(folder, runs, claims)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Stops this worker, everything saved, soon after the process that started it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _send(processes: Sequence[subprocess.Popen], number: signal.Signals) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(number)
+
+
+def _end(folder, counts, console) -> int:
+    """Says how the study stands; 0 if nothing failed and somebody does what is left."""
+    console.print(str(counts), highlight=False)
+    if counts.running:
+        console.print("the runs that are left are being worked on by other workers")
+    elif counts.left:
+        console.print("some runs are left; the same command goes on with them")
+    elif not counts.failed:
+        command_line = shlex.join(
+            ["python", "-m", "experiments.report", str(folder.path)]
+        )
+        console.print(f"{command_line}    makes the report", soft_wrap=True)
+    for path in sorted(folder.failures().values()) if counts.failed else ():
+        console.print(f"failed: see {path}; --retry tries again", soft_wrap=True)
+    return 1 if counts.failed or (counts.left and not counts.running) else 0
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,158 @@
+"""What runs of a study cost: measured where it has measured, else estimated.
+
+A run's work is counted in floating-point operations of its matrix products and its
+softmax, for padded shapes. Runs that were finished here tell how many of those a device
+does a second; before any was, a rate measured elsewhere stands in, and is said to.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments import lengths
+from experiments.building.build import make_task
+from experiments.building.recurrent import is_recurrent
+from experiments.study.sweep import StudyRun
+from ropejax.training import even_buckets
+
+CPU_CORE_RATE = 1.6e10
+"""Operations a second of one x86-64 core: training steps of the Chomsky-hierarchy
+benchmark at length 40 (`experiments.benchmark che`) took 0.50 and 1.28 CPU seconds."""
+
+SOFTMAX = 20  # operations an attention logit, beside the products
+
+
+@dataclasses.dataclass(frozen=True)
+class Operations:
+    """Operations of a run.
+
+    Attributes:
+        step: of one training step, on average.
+        steps: training steps.
+        scoring: of its evaluations.
+    """
+
+    step: float
+    steps: int
+    scoring: float
+
+    @property
+    def total(self) -> float:
+        """Operations in all."""
+        return self.step * self.steps + self.scoring
+
+
+def work_of(run: StudyRun) -> Operations:
+    """Returns how much a run has to compute."""
+    config = ConfigDict(run.config)
+    task, train = make_task(config), config.train
+    forward = lambda length: _forward(config, task.num_tokens(length))
+    buckets = even_buckets(train.max_length, train.buckets)
+    # Lengths are uniform, near enough, so buckets are equally frequent; a backward pass
+    # costs two forward ones.
+    step = 3 * train.batch_size * statistics.mean(map(forward, buckets))
+    scoring = sum(
+        settings["samples"] * sum(map(forward, lengths.parse(settings["lengths"])))
+        for settings in run.evaluations
+    )
+    return Operations(step, train.steps, scoring)
+
+
+def _forward(config: ConfigDict, tokens: int) -> float:
+    model = config.model
+    width, heads = model.embed_dim, model.num_heads
+    if is_recurrent(config):  # a gate has two square matrices
+        gates = 4 if model.kind == "lstm" else 1
+        return 4 * gates * model.num_layers * width**2 * tokens
+    projections = (8 + 4 * model.mlp_factor) * width**2 * tokens
+    attention = (4 * width + SOFTMAX * heads) * tokens**2
+    return model.num_layers * model.loops * (projections + attention)
+
+
+# Pure, slow to work out, and asked for again after each run.
+_WORK: dict[tuple[str, str], Operations] = {}
+
+
+class Costs:
+    """Seconds of one device that runs cost, from what finished ones did.
+
+    Args:
+        runs: all runs of the study.
+        measured: what finished runs cost (`StudyFolder.costs`).
+        rate: operations a second where nothing was measured.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[StudyRun],
+        measured: Mapping[str, Mapping[str, Any]],
+        rate: float = CPU_CORE_RATE,
+    ):
+        self._by_group: dict[str, list[float]] = {}
+        rates = []
+        for run in runs:
+            cost = measured.get(run.run_id)
+            if cost and cost.get("step_s"):
+                step_s = cost["step_s"]
+                self._by_group.setdefault(run.group, []).append(step_s)
+                rates.append(self.work(run).step / step_s)
+        self.is_measured = bool(rates)
+        self._rate = statistics.median(rates) if rates else rate
+        scoring = [
+            (self.work(run).scoring, measured[run.run_id]["score_s"])
+            for run in runs
+            if measured.get(run.run_id, {}).get("score_s")
+        ]
+        self._scoring_rate = (
+            statistics.median(work / seconds for work, seconds in scoring)
+            if scoring
+            else self._rate
+        )
+
+    def work(self, run: StudyRun) -> Operations:
+        """Returns a run's operations."""
+        key = run.group, repr(run.evaluations)
+        if key not in _WORK:
+            _WORK[key] = work_of(run)
+        return _WORK[key]
+
+    def seconds(self, run: StudyRun) -> float:
+        """Returns what a run costs, in seconds of one device (a CPU: of one core)."""
+        work = self.work(run)
+        steps = self._by_group.get(run.group)
+        step_s = statistics.median(steps) if steps else work.step / self._rate
+        return work.steps * step_s + work.scoring / self._scoring_rate
+
+
+def ordered(
+    runs: Sequence[StudyRun], costs: Costs, shard: tuple[int, int] = (1, 1)
+) -> list[StudyRun]:
+    """Returns runs in the order to do them: what tells most for its cost comes first.
+
+    The first run of a cell of the table tells more than another one of a cell that has
+    some, so one seed of everything comes before second seeds, and within a seed one
+    choice of numbers before others; among equals, cheap runs come first. A shard begins
+    with its own part, and then helps with the rest.
+
+    Args:
+        runs: the runs.
+        costs: what they cost.
+        shard: (3, 16) is the third of sixteen.
+    """
+    number, of = shard
+    names = dict.fromkeys(run.group for run in runs)
+    groups = {group: at for at, group in enumerate(names)}
+
+    def is_others(at: int, run: StudyRun) -> bool:
+        # Whole groups where there are enough, so that each program compiles once.
+        part = groups[run.group] if len(groups) >= of else at
+        return part % of != number - 1
+
+    keyed = [
+        ((is_others(at, run), run.rank, costs.seconds(run), at), run)
+        for at, run in enumerate(runs)
+    ]
+    return [run for _, run in sorted(keyed, key=lambda one: one[0])]
