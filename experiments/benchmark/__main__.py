@@ -4,6 +4,7 @@
     python -m experiments.benchmark che --part=sampling
     python -m experiments.benchmark encodings
     python -m experiments.benchmark attention
+    python -m experiments.benchmark accelerator --out=accelerator.json
 
 Each part runs in a process of its own, so that peak memory is its own. Times are the
 median of several calls after compilation: wall time, and CPU time of all threads, which
@@ -20,6 +21,7 @@ SUITES = {
     "encodings": "every position encoding beside none and RoPE",
     "population": "models x steps a second of populations, by number of members",
     "attention": "attention engines beside jax.nn.dot_product_attention",
+    "accelerator": "all of these that a GPU or TPU is wanted for, in minutes",
 }
 
 
