@@ -83,6 +83,8 @@ def get_config(arg: str = "") -> ConfigDict:
     train.steps_per_dispatch = 20  # steps between two looks from the host
     train.log_every = 100  # steps a point of the training curves
     train.save_every = 500  # steps between two checkpoints
+    train.progressive_weight = 0.0  # of the loss after fewer loops, if model.loops > 1
+    train.gradient_loops = placeholder(int)  # last loops that learn; all if not given
     train.nonfinite = "stop"  # if a loss or gradient is not finite; or skip, count
     train.keep = 3  # newest checkpoints kept, besides the best
 
@@ -93,6 +95,7 @@ def get_config(arg: str = "") -> ConfigDict:
     mesh.sequence = 1  # devices over which each sequence is spread
     mesh.tensor = 1  # devices over which heads and the MLP's width are spread
     mesh.sequence_form = "ring"  # of attention: ring, all_gather or ulysses
+    mesh.sequence_order = "consecutive"  # or zigzag: equal work for a causal ring
     mesh.rules = ""  # meaning of axes -> mesh axes: "embed=(fsdp, tensor), vocab=()"
 
     config.eval = evaluation = ConfigDict()

@@ -28,7 +28,8 @@ def get_config(arg: str = "") -> ConfigDict:
         config.positions.title = "randomized"
     config.encoding.name = "compose"
     config.encoding.options = (
-        "rope=Rotary(), scale=LogScale(form=trained, count=all, least=2)"
+        "rope=Rotary(), "
+        "scale=LogScale(form=trained, train_length=40, count=all, least=2)"
     )
     config.encoding.title = "RoPE, log-n scaling"
     config.model.num_layers = 2

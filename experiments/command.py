@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from experiments.building.options import nearest
-from experiments.running.interrupt import DivergedError, StoppedError
+from experiments.running import leaving, storage
+from experiments.running.interrupt import STOPPED, DivergedError, StoppedError
 
 _OURS = [
     pathlib.Path(__file__).parents[1] / part
@@ -99,12 +100,13 @@ def print_catalogues() -> int:
     from ropejax.nn.patterns import PATTERNS
     from ropejax.nn.recurrent import CELLS
     from ropejax.positions import POSITIONS
-    from ropejax.tasks import MORE_TASKS, TASKS
+    from ropejax.tasks import MORE_TASKS, TASKS, TEXT_TASKS
     from ropejax.training import CURRICULA
 
     for title, catalogue in {
         "tasks (task.name): the Chomsky hierarchy": TASKS,
         "more tasks (task.name)": MORE_TASKS,
+        "tasks on text (task.name)": TEXT_TASKS,
         "encodings (encoding.name)": ENCODINGS,
         "position schemes (positions.name, eval.positions)": POSITIONS,
         "layer patterns (model.pattern)": PATTERNS,
@@ -150,8 +152,24 @@ def run(main: Callable[[], int]) -> NoReturn:
     """
     import absl.logging
 
-    absl.logging.set_verbosity(absl.logging.ERROR)
+    # What orbax logs as errors, it raises too; we say it in one line.
+    absl.logging.set_verbosity(absl.logging.FATAL)
     warnings.showwarning = _show_warning
+    try:
+        _run(main)
+    except SystemExit as ended:
+        leaving.before_exit(ended.code if isinstance(ended.code, int) else 1)
+        raise
+    except Exception as error:
+        lost = error if isinstance(error, leaving.LostError) else leaving.lost(error)
+        if lost is not None:
+            print(f"error: {lost}", file=sys.stderr)
+            leaving.end_alone()
+        leaving.before_exit(1)
+        raise
+
+
+def _run(main: Callable[[], int]) -> NoReturn:
     try:
         sys.exit(main())
     except ValueError as error:
@@ -159,18 +177,21 @@ def run(main: Callable[[], int]) -> NoReturn:
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except storage.StorageError as full:
+        print(f"error: {full}", file=sys.stderr)
+        sys.exit(storage.CODE)
     except DivergedError as diverged:
         print(f"error: {diverged}", file=sys.stderr)
         sys.exit(1)
     except StoppedError as stopped:
         print(stopped, file=sys.stderr)
-        sys.exit(130)
+        sys.exit(stopped.code)
     except BrokenPipeError:  # as of `... --list | head`
         sys.stdout = None
         sys.exit(0)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from there.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(STOPPED)
 
 
 def _raised_here(error: ValueError) -> bool:

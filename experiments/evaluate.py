@@ -8,21 +8,24 @@ r"""Scores a trained run at any lengths, also with other positions than in train
         --encoding_options="distance=Rectified(512)"
 
 Scores are appended to the run's results, each beside that of the best predictor that
-does not see the input.
+does not see the input. The newest checkpoint is scored; its step is in every row, and
+what is printed first says if training is not finished.
 """
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments import command, lengths
-from experiments.building import options
-from experiments.building.build import PARTS, make_positions
+from experiments.building import options, trained_length
 from experiments.building.checks import Evaluation, check_scorable
+from experiments.building.methods import PARTS, make_positions
 from experiments.evaluation_sets.content import FixedSet
 from experiments.report import tables
 from experiments.results import store as results
@@ -30,6 +33,7 @@ from experiments.running import labels, scoring
 from experiments.running.run import Run, open_run
 from ropejax.evaluation import LengthScore
 from ropejax.nn import TransformerSpec
+from ropejax.seeds import check_seed
 from ropejax.tasks import Task
 
 SHOWN_AT_MOST = 12
@@ -59,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sets",
         metavar="DIR",
-        help="score fixed sets of experiments.evaluation_sets, instead of fresh ones",
+        help="score fixed sets of experiments.evaluation_sets, instead of fresh ones: "
+        "all lengths that are there, unless --lengths says which",
     )
     for name, what in {
         "samples": "sequences a length",
@@ -109,7 +114,9 @@ def evaluate_run(
             that of the run's config if None.
         encoding_options: settings of the encoding to change.
         changes: `samples`, `draws` and `seed` that differ from the run's config.
-        sets: folder of fixed evaluation sets; fresh examples are drawn if None.
+        sets: folder of fixed evaluation sets, which also says at which lengths, of how
+            many samples and with which seed to score where that is not given; fresh
+            examples are drawn if None.
         console: where progress and summary are shown; the terminal if None.
 
     Returns:
@@ -120,8 +127,13 @@ def evaluate_run(
     """
     console = console or Console()
     run, state = open_run(folder)
+    console.print(training_so_far(run, int(state.step)), soft_wrap=True)
     recipe = run.experiment.recipe
     evaluation, where = changed_evaluation(run, lengths_text, positions, changes or {})
+    if sets is not None:
+        evaluation = _as_held(
+            recipe.task, evaluation, sets, lengths_text, changes or {}
+        )
     model, encoding = changed_model(run, encoding_options)
     check_scorable(evaluation, model, recipe.task)
     asked = scoring.Scoring(
@@ -135,7 +147,27 @@ def evaluate_run(
         scores = scoring.score(asked, state.params, run.folder, writer, console)
     shown = evaluation.lengths if len(evaluation.lengths) <= SHOWN_AT_MOST else None
     tables.print_summary(results.read(run.folder), lengths=shown, console=console)
+    if recipe.task.in_place:
+        line = ", ".join(f"{n}: {one.perplexity:.4g}" for n, one in scores.items())
+        console.print(f"perplexity by length: {line}", highlight=False, soft_wrap=True)
     return scores
+
+
+def training_so_far(run: Run, step: int) -> str:
+    """Returns which state of a run is scored, and whether it was trained to its end.
+
+    Args:
+        run: the run.
+        step: optimizer steps of its newest checkpoint.
+    """
+    steps = run.experiment.steps
+    if step >= steps:
+        return f"{run.folder}: scoring step {step}, the end of training"
+    return (
+        f"{run.folder}: scoring step {step} of {steps}: training is NOT finished, and "
+        "these are scores of a model on its way (in the results, `step` says so); "
+        "the experiments.main command that began the run goes on with it."
+    )
 
 
 def changed_evaluation(
@@ -146,6 +178,8 @@ def changed_evaluation(
 ) -> tuple[Evaluation, str | None]:
     """Returns the run's evaluation with settings changed, and its scheme's label."""
     evaluation = run.experiment.evaluation
+    if "seed" in changes:
+        check_seed("--seed", changes["seed"])
     if lengths_text is not None:
         changes = {**changes, "lengths": lengths.parse(lengths_text), "buckets": None}
     label = run.test_positions
@@ -155,6 +189,46 @@ def changed_evaluation(
         changes = {**changes, "positions": scheme}
         label = labels.with_options(name, text)
     return dataclasses.replace(evaluation, **changes), label
+
+
+def _as_held(
+    task: Task,
+    evaluation: Evaluation,
+    data_dir: str | pathlib.Path,
+    lengths_text: str | None,
+    changes: Mapping[str, Any],
+) -> Evaluation:
+    """Returns the evaluation with what was not given taken from the sets that are held.
+
+    Samples and seed are the run's own where there are such sets.
+
+    Raises:
+        ValueError: if there are only others, and of more than one kind.
+    """
+    from experiments.evaluation_sets.read import held_lengths  # imports TFDS: a second
+
+    held = {
+        (samples, seed): of_lengths
+        for (samples, seed), of_lengths in held_lengths(task, data_dir).items()
+        if samples == changes.get("samples", samples)
+        and seed == changes.get("seed", seed)
+    }
+    if not held:
+        return evaluation  # `fixed_sets` tells how to make them
+    own = (evaluation.samples, evaluation.seed)
+    if own not in held and len(held) > 1:
+        kinds = ", ".join(f"--samples={one} --seed={seed}" for one, seed in held)
+        raise ValueError(
+            f"{data_dir} has several kinds of sets of this task, and none with the "
+            f"run's {own[0]} samples and seed {own[1]}; add one of: {kinds}."
+        )
+    samples, seed = own if own in held else next(iter(held))
+    found = {"samples": samples, "seed": seed}
+    if lengths_text is None:
+        found |= {"lengths": held[samples, seed], "buckets": None}
+    if "draws" not in changes:
+        found["draws"] = math.gcd(evaluation.draws, samples)
+    return dataclasses.replace(evaluation, **found)
 
 
 def fixed_sets(
@@ -183,7 +257,9 @@ def changed_model(run: Run, text: str) -> tuple[TransformerSpec, str | None]:
         ValueError: if the model would need other parameters than those trained.
     """
     model = run.experiment.recipe.model
-    given = options.parse(text, "--encoding_options", PARTS)
+    task = run.experiment.recipe.task
+    own = trained_length.defaults(ConfigDict(run.config), task)
+    given = options.parse(text, "--encoding_options", PARTS, own)
     if not given:
         return model, None
     if not isinstance(model, TransformerSpec):

@@ -10,6 +10,8 @@ Every field of a config can be set as --config.group.field=value.
 import argparse
 from collections.abc import Sequence
 
+from ml_collections import ConfigDict
+
 from experiments import command
 from experiments.building import overrides
 
@@ -40,6 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--num_processes", type=int, metavar="N", help="how many")
     parser.add_argument("--process_id", type=int, metavar="I", help="this one, from 0")
+    parser.add_argument(
+        "--heartbeat_s",
+        type=int,
+        metavar="S",
+        help="silence after which a process is taken for dead, and all end (100)",
+    )
     given, rest = command.parse(parser, argv)
     if given.list:
         return command.print_catalogues()
@@ -49,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = overrides.load(given.config, rest)
     command.prepare_jax(given.compile_cache)
     _join(given)
+    _tell_of_trained_lengths(config)
 
     from experiments.running.run import run_experiment
 
@@ -56,18 +65,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _tell_of_trained_lengths(config: ConfigDict) -> None:
+    """Shows once what methods take for the length that was trained."""
+    from experiments.building import build, methods, trained_length
+    from experiments.building.checks import check_counts
+    from experiments.running import processes
+
+    check_counts(config)
+    task = methods.make_task(config)
+    model = build.make_model(config, task, methods.make_encoding(config, task))
+    if processes.is_first():
+        for line in trained_length.notes(config, task, model):
+            print(line)
+
+
 def _join(given: argparse.Namespace) -> None:
     """Joins the other processes, if the command line says that there are any."""
-    where = (given.coordinator, given.num_processes, given.process_id)
+    where = {
+        "coordinator": given.coordinator,
+        "num_processes": given.num_processes,
+        "process_id": given.process_id,
+        "heartbeat_s": given.heartbeat_s,
+    }
+    where = {name: value for name, value in where.items() if value is not None}
     if not given.distributed:
-        if where != (None, None, None):
-            raise command.UsageError(
-                "--coordinator, --num_processes and --process_id need --distributed."
-            )
+        if where:
+            names = " and ".join(f"--{name}" for name in where)
+            raise command.UsageError(f"{names} makes no sense without --distributed.")
         return
     from experiments.running import processes
 
-    processes.initialize(*where)
+    processes.initialize(**where)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ Models that read their answers back are scored on what they decode greedily; the
 is that of each next symbol after the right ones.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -73,6 +74,11 @@ class LengthScore(NamedTuple):
     def mean_loss(self) -> float:
         """Mean cross-entropy an output, in nats."""
         return self.loss / self.outputs
+
+    @property
+    def perplexity(self) -> float:
+        """The number of equally likely symbols that would be as hard to tell."""
+        return math.exp(min(self.mean_loss, 700.0))  # beyond that, no number holds it
 
     @property
     def input_blind(self) -> float:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from ropejax.concrete import check_finite_array
+
 _PER_TOKEN = ("index", "positions", "segments", "valid", "streams", "features")
 
 
@@ -58,7 +60,12 @@ class Tokens:
         return self.index.shape[1]
 
     def replace(self, **changes) -> "Tokens":
-        """Returns a copy with some attributes changed."""
+        """Returns a copy with some attributes changed.
+
+        Args:
+            **changes: new values by name. Promises are not looked at: give new
+                positions together with `consecutive_positions=False`.
+        """
         return dataclasses.replace(self, **changes)
 
     def per_token(self) -> dict[str, Any]:
@@ -66,7 +73,12 @@ class Tokens:
         return {name: getattr(self, name) for name in _PER_TOKEN}
 
     def block(self, start, size: int) -> "Tokens":
-        """Returns `size` tokens from a (traced) `start` on; static flags survive."""
+        """Returns some tokens in a row; promises of consecutive ones are kept.
+
+        Args:
+            start: the first of them, by place in the arrays; may be traced.
+            size: how many (static).
+        """
         cut = jax.tree.map(
             lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, axis=1),
             self.per_token(),
@@ -74,7 +86,11 @@ class Tokens:
         return self.replace(**cut)
 
     def permuted(self, order: Int[Array, " L"]) -> "Tokens":
-        """Returns the tokens in another storage order; nothing is consecutive then."""
+        """Returns the tokens in another storage order; nothing is consecutive then.
+
+        Args:
+            order: which token comes to each place, for all rows alike.
+        """
         moved = jax.tree.map(lambda x: jnp.take(x, order, axis=1), self.per_token())
         return self.replace(
             **moved, consecutive_index=False, consecutive_positions=False
@@ -114,7 +130,9 @@ def tokens(
     Raises:
         ValueError: if an array's token axis is not `length`, the table of distances
             does not reach from the first token to the last, `left_padded` lacks
-            `valid`, or known `valid` has padding on the left that is not declared.
+            `valid`, known `valid` has padding on the left that is not declared, or a
+            known position or distance is NaN or infinite (one that is traced makes NaN
+            of what it meets).
     """
     index = jnp.arange(length, dtype=jnp.int32)[None] + offset
     consecutive = positions is None
@@ -125,6 +143,10 @@ def tokens(
                 f"{name} must be [B or 1, {length}, ...] for {length} tokens, "
                 f"got shape {array.shape}."
             )
+    places = {"positions": positions, "distances": distances, **(streams or {})}
+    for name, array in places.items():
+        if array is not None:
+            check_finite_array(name, array)
     if left_padded and valid is None:
         raise ValueError("left_padded=True needs valid, which says where padding is.")
     if left_padded:
@@ -203,5 +225,9 @@ def _wide(positions: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
 
 
 def signed_offsets(distances: Shaped[Array, "B n"]) -> Shaped[Array, "B m"]:
-    """Returns a table of distances mirrored: `-d[n-1] .. -d[1], 0, d[1] .. d[n-1]`."""
+    """Returns a table of distances mirrored: `-d[n-1] .. -d[1], 0, d[1] .. d[n-1]`.
+
+    Args:
+        distances: increasing from 0, `[B, n]`.
+    """
     return jnp.concatenate([-distances[:, :0:-1], distances], axis=1)

@@ -9,7 +9,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # A module may import from its own layer and from those before it.
 LAYERS = [
-    {"typing", "operations", "seeds", "manual_axes", "tokens", "masks", "positions"},
+    {
+        *("typing", "operations", "seeds", "settings", "concrete"),
+        *("manual_axes", "tokens", "masks", "positions"),
+    },
     {"encodings"},
     {"attention"},
     {"nn", "tasks"},

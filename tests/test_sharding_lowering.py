@@ -1,20 +1,23 @@
 """A model of 135 million parameters, compiled for eight devices and never run."""
 
-import collections
 import dataclasses
-import re
+import functools
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments.plan.costs import make_plan
 from ropejax import masks
 from ropejax.encodings import ENCODINGS, Dims
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.positions import Consecutive
 from ropejax.positions.base import Placement
 from ropejax.sharding import Sharding, make_mesh
 from ropejax.tasks.base import Batch
+from ropejax.training import Fixed, Recipe
 from ropejax.training.gradients import gradients
+from tests.collectives import float_shapes, sent_bytes
 from tests.training.tiny import tiny_recipe
 
 LENGTH, ROWS, VOCABULARY = 4096, 8, 32_768
@@ -27,12 +30,29 @@ def decoder():
     return TransformerSpec(VOCABULARY, VOCABULARY, DIMS, settings, (kind,))
 
 
+def recipe_on(sizes) -> Recipe:
+    task_length = LENGTH // 2  # an answer as long as the question
+    return dataclasses.replace(
+        tiny_recipe(),
+        model=decoder(),
+        batch_size=ROWS,
+        buckets=(task_length,),
+        curriculum=Fixed(task_length),
+        positions=Consecutive(),
+        sharding=Sharding(make_mesh(dict(sizes))),
+    )
+
+
 def collectives(sizes) -> dict[str, set[tuple[int, ...]]]:
     """Returns the shapes that each kind of collective in a gradient step gives."""
-    spec, sharding = decoder(), Sharding(make_mesh(sizes))
-    recipe = dataclasses.replace(
-        tiny_recipe(), model=spec, batch_size=ROWS, sharding=sharding
-    )
+    return float_shapes(compiled_text(tuple(sizes.items())))
+
+
+@functools.cache
+def compiled_text(sizes) -> str:
+    """The program of a gradient step on a mesh, as its compiler leaves it."""
+    recipe = recipe_on(sizes)
+    spec, sharding = recipe.model, recipe.sharding
     params = jax.eval_shape(spec.init, jax.random.key(0))
     assert sum(x.size for x in jax.tree.leaves(params)) > 100e6
     where = sharding.parameters(spec, params)
@@ -47,15 +67,7 @@ def collectives(sizes) -> dict[str, set[tuple[int, ...]]]:
 
     symbols = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32)
     program = jax.jit(step, out_shardings=where).lower(params, symbols).compile()
-    kinds = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
-    found = collections.defaultdict(set)
-    for results, kind in re.findall(
-        rf"= (\(?[^=]*?\)?) ({kinds})(?:-start)?\(", program.as_text()
-    ):
-        for dtype, shape in re.findall(r"(\w+)\[([\d,]*)\]", results):
-            if dtype.startswith(("f", "bf")):
-                found[kind].add(tuple(int(n) for n in shape.split(",") if n))
-    return dict(found)
+    return program.as_text()
 
 
 def test_data_and_tensor_parallel_only_add_up():
@@ -72,6 +84,24 @@ def test_data_and_sequence_parallel_pass_keys_around_and_add_up():
     assert found["collective-permute"] == {part}
     hidden = [s for s in found["all-reduce"] if LENGTH in s or LENGTH // 4 in s]
     assert not hidden  # gradients of parameters only
+
+
+def test_the_plan_tells_what_is_sent_over_each_axis():
+    """To a part in a hundred: small vectors and statistics of the softmax are left."""
+    sizes = {"data": 4, "tensor": 2}
+    sent = sent_bytes(compiled_text(tuple(sizes.items())))
+    told = make_plan(recipe_on(sizes)).shapes[0].sent_bytes
+    assert sent["all-reduce", 4] == pytest.approx(told["data"], rel=0.01)
+    # Gradients of queries, keys and values are added up apart by the compiler for CPUs.
+    apart = 2 * DIMS.num_layers * (ROWS // 4 * LENGTH * DIMS.embed_dim * 4)
+    assert sent["all-reduce", 2] == pytest.approx(told["tensor"] + apart, rel=0.01)
+
+    sizes = {"data": 2, "sequence": 4}
+    sent = sent_bytes(compiled_text(tuple(sizes.items())))
+    told = make_plan(recipe_on(sizes)).shapes[0].sent_bytes
+    assert sent["all-reduce", 2] == pytest.approx(told["data"], rel=0.01)
+    around = sent["all-reduce", 4] + sent["collective-permute", 1]
+    assert around == pytest.approx(told["sequence"], rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ model and training):
     draws            one draw a layer or a pass, a sequence or a batch
     sorting          drawn positions sorted, or left in the order drawn
     causal           every token sees all others, or those before it
+    depth            fewer and more layers
+    learning_rate    lower and higher ones
 
 Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
 810,000 core-hours, medium 8,100, mini 1.0 (half an hour on two cores); ablations of
@@ -74,6 +76,8 @@ FORMS = (
     "draws",
     "sorting",
     "causal",
+    "depth",
+    "learning_rate",
 )
 SCALES = ("full", "medium", "mini")
 
@@ -108,7 +112,7 @@ def get_sweep(arg: str = "") -> list[dict]:
             {"task.name": MINI, "train.steps": steps, "train.batch_size": batches}
         )
     again = {"train.seed": range(10 if scale == "full" else 3)}
-    if scale == "full":
+    if scale == "full" and form != "learning_rate":
         again["optim.learning_rate"] = LEARNING_RATES
     if form in ("full", "medium"):
         return product(what, _columns(), again)
@@ -180,6 +184,12 @@ def _ablation(form: str, scale: str) -> list[dict]:
         drawn["positions.options"] = [f"{draw}, sort={sort}" for sort in (True, False)]
     elif form == "test_positions":
         drawn["eval.positions"] = [None, "evenly_spaced", "consecutive"]
+    elif form == "depth":
+        drawn["model.num_layers"] = [1, 2, 4] if scale == "mini" else [2, 5, 8]
+    elif form == "learning_rate":
+        drawn["optim.learning_rate"] = (
+            [1e-3, 2e-3, 5e-3] if scale == "mini" else list(LEARNING_RATES)
+        )
     else:
         drawn["model.causal"] = [False, True]
     return product(drawn)

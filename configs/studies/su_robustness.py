@@ -1,26 +1,30 @@
 r"""How positions are spread, and log n: length extrapolation as position robustness.
 
 Reproduces: the comparisons of Su 2023, "Length extrapolation and position robustness"
-(spaces.ac.cn/archives/9444), on two tasks of the benchmark that the article starts
-from: randomized positions, tested at random and at evenly spaced ones (which it finds
-generally better); "equal-mean" positions in training, whose mean range is the row's own
-length, tested at consecutive ones; each with and without scaling queries by log n. The
-article gives no numbers for these tasks.
+(spaces.ac.cn/archives/9444): randomized positions, tested at random and at evenly
+spaced ones (which it finds generally better); "equal-mean" positions in training, whose
+mean range is the row's own length, tested at consecutive ones; each with and without
+scaling queries by log n. The tasks are two of the benchmark that the article starts
+from, and masked language modelling, as there trained on 64 symbols and tested to 512:
+of text in a made-up language (ropejax/tasks/language.py), or of a file of your own. The
+article gives no numbers for these; it finds equal-mean positions with log n best.
 
     python -m experiments.study --config=configs/studies/su_robustness.py:form=mini \
         --workdir=runs/su_mini --workers=2
     python -m experiments.report runs/su_mini
 
+On a text of your own: `--config=configs/studies/su_robustness.py:form=mini,text=FILE`.
+
 Forms:
 
-    full      360 runs of 1,000,000 steps: model and training of ruoss2023.py, 10
+    full      540 runs of 1,000,000 steps: model and training of ruoss2023.py, 10
               seeds, 3 learning rates
-    medium    36 runs of 100,000 steps, 3 seeds, one learning rate
-    mini      36 runs of a small model, 3 seeds
+    medium    54 runs of 100,000 steps, 3 seeds, one learning rate
+    mini      54 runs of a small model, 3 seeds
 
 Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
-56,000 core-hours, medium 560, mini 1.0 (half an hour on two cores). Not measured on a
-GPU.
+104,000 core-hours, medium 1,040, mini 1.0 (half an hour on two cores). Not
+measured on a GPU.
 """
 
 from ml_collections import ConfigDict
@@ -30,7 +34,10 @@ from configs.studies import ruoss2023
 from configs.sweep import product, union, zipped
 
 FORMS = ("full", "medium", "mini")
-TASKS = ("even_pairs", "reverse_string")
+TASKS = {"even_pairs": 4500, "reverse_string": 1700, "masked_text": 2000}
+"""Tasks, and steps of the mini form, for which half an hour has time."""
+TEXT_TRAINED, TEXT_TESTED = 64, "64:128:16,160:256:32,320:512:64"
+"""Lengths of text in training, and in the test."""
 PLAIN = {"encoding.name": "rope", "encoding.options": "", "encoding.title": "RoPE"}
 SCALED = {
     "encoding.name": "compose",
@@ -45,14 +52,15 @@ def get_config(arg: str = "") -> ConfigDict:
     """Returns what all runs share.
 
     Args:
-        arg: `form=full`, `medium` or `mini`.
+        arg: `form=full`, `medium` or `mini`; and `text=FILE`, a text to mask.
     """
-    form = _form(arg)
+    form, _ = _chosen(arg)
     config = ruoss2023.get_config(f"form={form}")
     config.study = f"su_robustness-{form}"
     config.positions.as_published = False
     if form == "mini":
         config.train.batch_size = 32
+        config.eval.samples = 64
     return config
 
 
@@ -62,14 +70,29 @@ def get_sweep(arg: str = "") -> list[dict]:
     Args:
         arg: as for `get_config`.
     """
-    form = _form(arg)
-    what = {"task.name": TASKS}
-    if form == "mini":
-        what["train.steps"] = [6000, 2100]
+    form, text = _chosen(arg)
     again = {"train.seed": range(10 if form == "full" else 3)}
     if form == "full":
         again["optim.learning_rate"] = ruoss2023.LEARNING_RATES
-    return product(zipped(what), [PLAIN, SCALED], _schemes(), again)
+    tasks = [_task(name, form, text) for name in TASKS]
+    return product(tasks, [PLAIN, SCALED], _schemes(), again)
+
+
+def _task(name: str, form: str, text: str) -> dict:
+    """The fields of a task: text has lengths of its own."""
+    fields = {"task.name": name}
+    if form == "mini":
+        fields["train.steps"] = TASKS[name]
+    if name == "masked_text":
+        fields |= {
+            "task.options": f"path={text!r}" if text else "",
+            "train.max_length": TEXT_TRAINED,
+            "train.curriculum": "fixed",
+            "train.buckets": 1,
+            "eval.lengths": TEXT_TESTED,
+            "eval.buckets": "64,128,256,512",
+        }
+    return fields
 
 
 def _schemes() -> list[dict]:
@@ -96,8 +119,10 @@ def _schemes() -> list[dict]:
     )
 
 
-def _form(arg: str) -> str:
-    form = arguments.parse(arg, form="mini")["form"]
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}.")
-    return form
+def _chosen(arg: str) -> tuple[str, str]:
+    chosen = arguments.parse(arg, form="mini", text="")
+    if chosen["form"] not in FORMS:
+        raise ValueError(
+            f"form must be one of {', '.join(FORMS)}, got {chosen['form']!r}."
+        )
+    return chosen["form"], chosen["text"]

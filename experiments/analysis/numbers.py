@@ -23,6 +23,7 @@ from ropejax.analysis import (
 )
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import Placement
+from ropejax.seeds import check_seed
 from ropejax.tasks import Batch
 from ropejax.training import TrainState
 
@@ -52,7 +53,8 @@ def analyse_run(
         What was written: plain numbers and lists by name.
 
     Raises:
-        ValueError: if there is no run, it has no attention, or a length cannot be.
+        ValueError: if there is no run, it has no attention, or a length, the number of
+            samples or the seed cannot be.
     """
     run, state = open_run(folder)
     model, task = run.experiment.recipe.model, run.experiment.recipe.task
@@ -63,6 +65,7 @@ def analyse_run(
         )
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}.")
+    check_seed("seed", seed)
     longest = run.config["train"]["max_length"]
     chosen = sorted(set(default_lengths(longest) if lengths is None else lengths))
     for length in chosen:

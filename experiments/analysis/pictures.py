@@ -39,10 +39,19 @@ def attention_entropy(numbers: Numbers) -> Figure:
     figure, (left, right) = _panels(numbers, 2, "Entropy of attention")
     lengths = numbers["lengths"]
     _by_layer(left, numbers, "entropy")
-    left.plot(lengths, np.log(lengths), color=GREY, linestyle=":", label="log length")
+    most = np.array(numbers["attention"]["largest"]).max((1, 2))
+    left.plot(
+        lengths,
+        most,
+        color=GREY,
+        linestyle=":",
+        zorder=5,
+        label="log n: all n keys seen alike",
+    )
     left.set_ylabel("entropy (nats)")
     _by_layer(right, numbers, "of_largest")
     right.set_ylabel("entropy / log n")
+    right.axhline(1, color=GREY, linestyle=":", zorder=5)
     right.set_ylim(0, 1.05)
     _length_axes(numbers, left, right)
     _legend(figure, left, "bands: from the lowest head to the highest")

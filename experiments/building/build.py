@@ -26,28 +26,25 @@ from experiments.building.checks import (
 from experiments.building.encoder_decoder import KIND, make_encoder_decoder
 from experiments.building.fields import check_fields
 from experiments.building.mesh import make_sharding
+from experiments.building.methods import (
+    PARTS,
+    make_encoding,
+    make_positions,
+    make_task,
+)
 from experiments.building.options import look_up
-from experiments.building.recurrent import check_scheme, is_recurrent, make_recurrent
+from experiments.building.progressive import make_progressive
+from experiments.building.recurrent import is_recurrent, make_recurrent
+from experiments.building.trained_length import defaults
 from ropejax.encodings import (
-    ENCODINGS,
     Dims,
     Encoding,
-    compose,
-    distance_maps,
-    frequency_map,
-    interpolation,
-    length_scaling,
-    yarn_map,
 )
-from ropejax.encodings.distance import Distance
-from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.nn import BlockSettings, TransformerSpec
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.nn.patterns import PATTERNS
-from ropejax.nn.recurrent import CELLS, RecurrentSpec
-from ropejax.positions import POSITIONS
-from ropejax.positions.base import PositionScheme
-from ropejax.tasks import ALL_TASKS, Autoregressive, Task
+from ropejax.nn.recurrent import RecurrentSpec
+from ropejax.tasks import Task
 from ropejax.training import CURRICULA, Recipe, adam, even_buckets, schedule
 
 ACTIVATIONS = types.MappingProxyType(
@@ -56,43 +53,6 @@ ACTIVATIONS = types.MappingProxyType(
 DTYPES = types.MappingProxyType(
     {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
 )
-
-PUBLISHED = types.MappingProxyType(
-    {
-        "rope": {"per_layer": True},
-        "transformer_xl": {"per_layer": True, "distances": True},
-        "alibi": {"per_layer": True, "distances": True},
-    }
-)
-"""How the authors of randomized positions draw them; others draw once a pass."""
-
-
-KINDS = types.MappingProxyType(
-    {"encoder": False, "decoder": True, KIND: True, **dict.fromkeys(CELLS, False)}
-)
-"""Kinds of models, and whether they read their own answers back."""
-
-
-COMPOSE = "compose"
-"""Name in configs of encodings put together, which is no method of its own."""
-
-
-def _parts() -> dict[str, type]:
-    """Classes that settings may hold, such as the distance map of a rotary encoding."""
-    modules = (distance_maps, frequency_map, interpolation, length_scaling, yarn_map)
-    found = [cls for module in modules for cls in vars(module).values()]
-    parts = [
-        cls
-        for cls in found
-        if isinstance(cls, type)
-        and issubclass(cls, Distance | FrequencyMap)
-        and not cls.__name__.startswith("_")
-    ]
-    named = [*parts, *POSITIONS.values(), *ENCODINGS.values()]
-    return {cls.__name__: cls for cls in named}
-
-
-PARTS = types.MappingProxyType(_parts())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +89,11 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
     check_fields(config)
     config = ConfigDict(config)
     check_seeds(config)
+    check_counts(config)
     train = config.train
     task = make_task(config)
-    encoding = make_encoding(config)
+    encoding = make_encoding(config, task)
     model = make_model(config, task, encoding)
-    check_counts(config)
     cls = look_up(train.curriculum, CURRICULA, "train.curriculum")
     given = options.parse(train.curriculum_options, "train.curriculum_options")
     curriculum = options.construct(
@@ -155,6 +115,7 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
         nonfinite=train.nonfinite,
         accumulate=train.accumulate,
         sharding=make_sharding(config),
+        progressive=make_progressive(config, model),
     )
     evaluation = make_evaluation(config, recipe)
     return Experiment(
@@ -165,75 +126,6 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
         seed=train.seed,
         length_seed=train.length_seed,
     )
-
-
-def make_task(config: ConfigDict) -> Task:
-    """Returns the task of a config, as its kind of model sees it."""
-    cls = look_up(config.task.name, ALL_TASKS, "task.name")
-    given = options.parse(config.task.options, "task.options")
-    task = options.construct(cls, given, "task.options")
-    reads_back = look_up(config.model.kind, KINDS, "model.kind")
-    return Autoregressive(task) if reads_back else task
-
-
-def make_encoding(config: ConfigDict) -> Encoding:
-    """Returns the encoding of a config; "compose" puts encodings together by name."""
-    given = options.parse(config.encoding.options, "encoding.options", PARTS)
-    if config.encoding.name == COMPOSE:
-        return make_composition(given)
-    cls = look_up(
-        config.encoding.name, {**ENCODINGS, COMPOSE: compose}, "encoding.name"
-    )
-    return options.construct(cls, given, "encoding.options", classes=PARTS)
-
-
-def make_composition(given: Mapping[str, Any]) -> Encoding:
-    """Returns encodings put together, as in `rope=Rotary(), scale=LogScale()`.
-
-    Raises:
-        ValueError: if there is none, a part is no encoding, or two claim one hook.
-    """
-    for name, part in given.items():
-        if not isinstance(part, Encoding):
-            raise ValueError(
-                f"encoding.options: part {name!r} must be an encoding, as Rotary(), "
-                f"got {part!r}."
-            )
-    if not given:
-        raise ValueError(
-            "encoding.name=compose needs parts in encoding.options, such as "
-            "rope=Rotary(), scale=LogScale(count=all)."
-        )
-    return compose(**given)
-
-
-def make_positions(
-    config: ConfigDict | Mapping[str, Any],
-    name: str | None = None,
-    text: str = "",
-    where: tuple[str, str] = ("positions.name", "positions.options"),
-) -> PositionScheme:
-    """Returns the position scheme of a config, or another one for the same model.
-
-    Args:
-        config: the config.
-        name: catalogue name; name and settings of the config if None.
-        text: settings of the named scheme.
-        where: what messages call the name and the settings.
-
-    Raises:
-        ValueError: if the name or a setting is unknown or out of range.
-    """
-    config = ConfigDict(config)
-    if name is None:
-        name, text = config.positions.name, config.positions.options
-    cls = look_up(name, POSITIONS, where[0])
-    given = options.parse(text, where[1], PARTS)
-    if name == "randomized" and config.positions.as_published:
-        given = PUBLISHED.get(config.encoding.name, {}) | given
-    scheme = options.construct(cls, given, where[1], classes=PARTS)
-    check_scheme(config, scheme, where[0])
-    return scheme
 
 
 def make_model(
@@ -267,6 +159,7 @@ def make_model(
         look_up(model.pattern, PATTERNS, "model.pattern"),
         options.parse(model.pattern_options, "model.pattern_options"),
         "model.pattern_options",
+        defaults=defaults(config, task),
     )
     causal = model.causal or model.kind != "encoder"
     spec = TransformerSpec(

@@ -6,6 +6,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.building import options
+from experiments.building.trained_length import defaults
 from ropejax.encodings import Encoding
 from ropejax.nn import TransformerSpec
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
@@ -42,7 +43,8 @@ def make_encoder_decoder(
                 f"leave it at {value!r}."
             )
     where = "model.kind_options"
-    given = options.parse(config.model.kind_options, where, parts)
+    own = defaults(config, task)
+    given = options.parse(config.model.kind_options, where, parts, own)
     cross = given.pop("cross", Encoding())
     if given:
         raise ValueError(

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from experiments.building import options
 from experiments.building.options import look_up
 from ropejax.attention.sequence_parallel import FORMS
-from ropejax.sharding import MESH_AXES, Rules, Sharding, make_mesh
+from ropejax.sharding import MESH_AXES, ORDERS, Rules, Sharding, make_mesh
 
 AXES = tuple(axis for axis in MESH_AXES if axis != "population")
 """Axes that a single run has."""
@@ -38,17 +38,27 @@ def make_sharding(
     rules = options.parse(mesh.rules, "mesh.rules")
     try:
         table = Rules.of(rules)
-        if all(size == 1 for size in sizes.values()):
+        one = all(size == 1 for size in sizes.values())
+        made = None if one else make_mesh(sizes, devices=devices)
+        if made is None or math.prod(made.shape.values()) == 1:  # -1 of one device
+            _check_one_device(mesh.sequence_order)
             return None
-        made = make_mesh(sizes, devices=devices)
-        if math.prod(made.shape.values()) == 1:  # -1 of one device
-            return None
-        return Sharding(made, table, mesh.sequence_form)
+        return Sharding(made, table, mesh.sequence_form, mesh.sequence_order)
     except ValueError as error:
         raise ValueError(f"mesh: {error}") from None
 
 
+def _check_one_device(order: str) -> None:
+    look_up(order, dict.fromkeys(ORDERS), "mesh.sequence_order")
+    if order != ORDERS[0]:
+        raise ValueError(
+            f"sequence_order={order!r} is for sequences that are spread over devices; "
+            "set mesh.sequence, or leave mesh.sequence_order out."
+        )
+
+
 def without_mesh(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a plain config for one device, whatever it was trained on."""
-    alone = {"mesh": dict(config["mesh"]) | dict.fromkeys(AXES, 1)}
+    here = dict.fromkeys(AXES, 1) | {"sequence_order": ORDERS[0]}
+    alone = {"mesh": dict(config["mesh"]) | here}
     return dict(config) | alone

@@ -15,13 +15,19 @@ from experiments.building.fitting import Classes, fitted
 from experiments.building.fitting import nearest as nearest
 
 
-def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, Any]:
+def parse(
+    text: str,
+    where: str,
+    classes: Classes | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Returns the arguments that `text` gives, by name.
 
     Args:
         text: `name=value, name=value`, or nothing.
         where: what the text belongs to, for messages.
         classes: dataclasses that may be called, by name.
+        defaults: of settings that the text does not give to a class that has them.
 
     Raises:
         ValueError: if the text cannot be read, or a call fails.
@@ -39,7 +45,7 @@ def parse(text: str, where: str, classes: Classes | None = None) -> dict[str, An
     if None in names or len(set(names)) < len(names):
         raise _unreadable(text, where)
     return {
-        keyword.arg: _value(keyword.value, where, classes or {})
+        keyword.arg: _value(keyword.value, where, classes or {}, defaults or {})
         for keyword in call.keywords
     }
 
@@ -65,6 +71,7 @@ def construct(
     where: str,
     also: Iterable[str] = (),
     classes: Classes | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Any:
     """Returns `cls(**options)`, and refuses what is no setting of it.
 
@@ -74,11 +81,13 @@ def construct(
         where: what the options belong to, for messages.
         also: names that are set elsewhere, and where: shown if one is given here.
         classes: classes that text may call, for messages that say what would fit.
+        defaults: of settings that are not among the options, if `cls` has them.
 
     Raises:
         ValueError: for an unknown name, a value of another type, or one out of range.
     """
-    return _called(cls, _checked(cls, options, where, also, classes), where)
+    given = _checked(cls, options, where, also, classes)
+    return _called(cls, _own(cls, defaults or {}) | given, where)
 
 
 def change(settings: Any, options: Mapping[str, Any], where: str) -> Any:
@@ -131,17 +140,19 @@ def _checked(
     return values
 
 
-def _value(node: ast.expr, where: str, classes: Classes) -> Any:
+def _value(
+    node: ast.expr, where: str, classes: Classes, defaults: Mapping[str, Any]
+) -> Any:
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Tuple | ast.List):
-        return tuple(_value(item, where, classes) for item in node.elts)
+        return tuple(_value(item, where, classes, defaults) for item in node.elts)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         cls = look_up(node.func.id, classes, f"{where}: class")
-        given = _settings(node, cls, where, classes)
+        given = _settings(node, cls, where, classes, defaults)
         prefix = f"{cls.__name__}."
         checked = _checked(cls, given, where, classes=classes, prefix=prefix)
-        return _called(cls, checked, where)
+        return _called(cls, _own(cls, defaults) | checked, where)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
@@ -149,7 +160,11 @@ def _value(node: ast.expr, where: str, classes: Classes) -> Any:
 
 
 def _settings(
-    node: ast.Call, cls: type, where: str, classes: Classes
+    node: ast.Call,
+    cls: type,
+    where: str,
+    classes: Classes,
+    defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the arguments of a call by name; those without one come in order."""
     fields = [f for f in dataclasses.fields(cls) if f.init]
@@ -171,8 +186,14 @@ def _settings(
             raise ValueError(
                 f"{where}: {ast.unparse(node)} gives {name} twice; give it once."
             )
-        given[name] = _value(value, where, classes)
+        given[name] = _value(value, where, classes, defaults)
     return given
+
+
+def _own(cls: type, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those defaults that a class of settings has."""
+    names = {f.name for f in dataclasses.fields(cls) if f.init}
+    return {name: value for name, value in defaults.items() if name in names}
 
 
 def _called(cls: type, named: Mapping[str, Any], where: str) -> Any:

@@ -49,22 +49,36 @@ def make_recurrent(config: ConfigDict, task: Task, dtypes) -> RecurrentSpec:
 
 
 def check_unused(config: ConfigDict) -> None:
-    """Raises ValueError where a field without effect is set."""
+    """Raises ValueError where fields without effect are set, naming all of them."""
     from configs import base
 
-    kind, encoding = config.model.kind, config.encoding
-    if encoding.name != "none" or encoding.options:
-        raise ValueError(
-            f"model.kind={kind} takes no position encoding, and encoding.name="
-            f"{encoding.name!r} would change nothing; set encoding.name=none and no "
-            "encoding.options, or model.kind=encoder."
-        )
-    for name, default in base.get_config().model.items():
-        if name not in USED and config.model[name] != default:
-            raise ValueError(
-                f"model.{name}={config.model[name]!r} has no effect on model.kind="
-                f"{kind}; leave it at {default!r}."
-            )
+    plain = base.get_config()
+    kind = config.model.kind
+    wanted = {"encoding.name": "none", "encoding.options": ""}
+    wanted |= {"positions.name": "consecutive", "positions.options": ""}
+    wanted |= {f"model.{n}": x for n, x in plain.model.items() if n not in USED}
+    if config.eval.positions is not None:
+        wanted |= {"eval.positions": "consecutive", "eval.options": ""}
+    given = {path: config[path.split(".")[0]][path.split(".")[1]] for path in wanted}
+    wrong = [path for path, value in given.items() if value != wanted[path]]
+    if not wrong:
+        return
+    was = ", ".join(f"{path}={given[path]!r}" for path in wrong)
+    set_to = [path for path in wrong if wanted[path] is not None]
+    remedy = " ".join(f"--config.{path}={_as_text(wanted[path])}" for path in set_to)
+    unset = [path for path in wrong if wanted[path] is None]
+    leave = f" and leave out {', '.join(unset)}" if unset else ""
+    start = f"configs/deletang.py:architecture={kind},task={config.task.name}"
+    raise ValueError(
+        f"model.kind={kind} reads tokens in order and has no position encoding, no "
+        f"position scheme and no attention, so these would change nothing: {was}. Set "
+        f"{remedy}{leave}; or start from --config={start}, whose settings are those "
+        "of a recurrent model."
+    )
+
+
+def _as_text(value: object) -> str:
+    return '""' if value == "" else str(value)
 
 
 def check_scheme(config: ConfigDict, scheme: PositionScheme, where: str) -> None:

@@ -2,8 +2,7 @@ r"""Makes fixed evaluation sets, so that others score on the very same examples.
 
     python -m experiments.evaluation_sets --tasks=even_pairs,reverse_string \
         --lengths=41,100,500 --samples=512 --data-dir=sets
-    python -m experiments.evaluate --workdir=runs/reverse --lengths=41,100,500 \
-        --sets=sets
+    python -m experiments.evaluate --workdir=runs/reverse --sets=sets
 
 Each set is a TensorFlow Datasets folder (array_record; TensorFlow is not needed), and
 is written whole or not at all; one that is there already is checked and kept. Its hash
@@ -26,7 +25,7 @@ from rich.console import Console
 
 from experiments import command, lengths
 from experiments.building import options
-from experiments.building.build import PARTS
+from experiments.building.methods import PARTS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

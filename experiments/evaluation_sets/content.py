@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from ropejax.seeds import check_seed
 from ropejax.tasks import ALL_TASKS, Autoregressive, Batch, Task
 from ropejax.training.buckets import grid_buckets
 from ropejax.typing import Rng
@@ -46,6 +47,7 @@ class SetKey:
     def __post_init__(self):
         if self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}.")
+        check_seed("seed", self.seed)
         self.task.check_length(self.length)
 
     @property
@@ -70,7 +72,8 @@ class SetKey:
             drawn = _draw(self.task, rng, self.length, first, size=size, rows=rows)
             batch = jax.device_get(drawn)
             for at in range(min(rows, self.samples - first)):
-                answer = slice(inputs, int(batch.lengths[at]))
+                answers_from = 0 if self.task.in_place else inputs
+                answer = slice(answers_from, int(batch.lengths[at]))
                 yield {
                     "inputs": batch.tokens[at, :inputs],
                     "targets": batch.targets[at, answer],
@@ -147,12 +150,12 @@ class FixedSet:
         answered, scored = np.zeros(shape, bool), np.zeros(shape, bool)
         lengths = np.zeros(shape[:1], np.int32)
         for at, row in enumerate(self.rows):
-            start = len(row["inputs"])
+            start = 0 if own.in_place else len(row["inputs"])
             end = lengths[at] = start + len(row["targets"])
-            tokens[at, :start] = row["inputs"]
             tokens[at, start:end] = own.placeholder
+            tokens[at, : len(row["inputs"])] = row["inputs"]
             targets[at, start:end] = row["targets"]
-            answered[at, start:end] = True
             scored[at, start:end] = row["scored"]
+            answered[at, start:end] = row["scored"] if own.in_place else True
         batch = Batch(tokens, targets, answered, scored, lengths)
         return task.read_back(batch) if isinstance(task, Autoregressive) else batch

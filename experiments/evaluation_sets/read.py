@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shlex
 from collections.abc import Iterable
 
@@ -9,6 +10,7 @@ import tensorflow_datasets as tfds
 
 from experiments.evaluation_sets.builder import SPLIT
 from experiments.evaluation_sets.content import (
+    VERSION,
     FixedSet,
     SetKey,
     content_hash,
@@ -45,6 +47,27 @@ def read_set(key: SetKey, data_dir: str | pathlib.Path) -> FixedSet:
             key, data_dir, f"its content has the hash {found}, not {recorded}"
         )
     return FixedSet(key, rows, recorded)
+
+
+def held_lengths(
+    task: Task, data_dir: str | pathlib.Path
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Returns the lengths of which a folder has a set, by samples and seed.
+
+    Args:
+        task: the task that a model was trained on.
+        data_dir: where sets are.
+    """
+    own = task.task if isinstance(task, Autoregressive) else task
+    some = SetKey(own, 1, 1, 0)
+    start = some.name.removesuffix("-length_1-samples_1-seed_0")
+    numbers = re.compile(re.escape(start) + r"-length_(\d+)-samples_(\d+)-seed_(\d+)")
+    found: dict[tuple[int, int], set[int]] = {}
+    for folder in some.folder(data_dir).parents[1].glob(f"*/{VERSION}"):
+        if match := numbers.fullmatch(folder.parent.name):
+            length, samples, seed = map(int, match.groups())
+            found.setdefault((samples, seed), set()).add(length)
+    return {key: tuple(sorted(lengths)) for key, lengths in sorted(found.items())}
 
 
 def read_sets(

@@ -20,12 +20,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import command
+from experiments.building.options import nearest
 from experiments.gallery.draw import DPI, STYLE, figure_of
 from experiments.gallery.masks import MASKS, mask_figure
 from experiments.gallery.numbers import DIMS, start
 from experiments.gallery.panels import panels_of
 from experiments.gallery.sheet import contact_sheet
-from experiments.building.options import nearest
 from ropejax.encodings import ENCODINGS, Encoding
 
 _PAIRS = DIMS.head_dim // 2

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from experiments.gallery import pictures
+from experiments.gallery import pictures, traits
 from experiments.gallery import rotary_pictures as rotary
-from experiments.gallery import traits
 from experiments.gallery.pictures import Variants
 from ropejax.encodings import Encoding
 

@@ -16,7 +16,8 @@ def contact_sheet(pictures: Sequence[Picture], width: int = _WIDTH) -> Picture:
 
     Args:
         pictures: each with values in 0 .. 1.
-        width: of the sheet, in pixels, where no picture is wider.
+        width: of the sheet, in pixels, where no picture is wider; a sheet whose
+            pictures fill no row is as narrow as they are.
     """
     small = [_halved(picture) for picture in pictures]
     width = max(width, *(picture.shape[1] + 2 * _GAP for picture in small))
@@ -28,6 +29,7 @@ def contact_sheet(pictures: Sequence[Picture], width: int = _WIDTH) -> Picture:
             used = _GAP
         rows[-1].append(picture)
         used += picture.shape[1] + _GAP
+    width = max(sum(x.shape[1] + _GAP for x in row) + _GAP for row in rows)
     heights = [max(picture.shape[0] for picture in row) for row in rows]
     sheet = np.ones((sum(heights) + _GAP * (len(rows) + 1), width, 3))
     top = _GAP

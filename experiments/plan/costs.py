@@ -5,7 +5,9 @@
   engine that skips what a mask rules out does less.
 * Activations are what the forward pass keeps for the backward pass, as JAX's own
   derivative says, and the largest array in between.
-* Communication is what the usual algorithms (rings) send from each device.
+* Communication is what the usual algorithms (rings) send from each device. Gradients of
+  queries, keys and values are added up as one; a compiler that does not put their sums
+  together sends two more a layer over the tensor axis.
 """
 
 import dataclasses
@@ -271,18 +273,32 @@ def _sent(recipe, sharding, tokens: int, parameters: int) -> dict[str, float]:
     pairs = rows * tokens / sharding.length_parts * 2 * dtype.itemsize
     pairs *= dims.num_kv_heads / sharding.rules.parts("kv_heads", sizes) * dims.head_dim
     held = 4.0 * parameters / (sizes["tensor"] * sizes["fsdp"])
+    settings = getattr(recipe.model, "settings", None)
+    again = settings is not None and settings.remat == "full"  # layers computed again
     sent = {
         # Gradients added up over copies: a reduce-scatter and an all-gather.
         "replica": 2 * ring(sizes["replica"]) * held,
         "data": 2 * ring(sizes["data"]) * held,
         # Weights gathered forwards and backwards, gradients scattered.
         "fsdp": 3 * ring(sizes["fsdp"]) * 4.0 * parameters / sizes["tensor"],
-        # Two sums of hidden states a layer forwards, two backwards.
-        "tensor": dims.num_layers * 4 * 2 * ring(sizes["tensor"]) * hidden,
-        # Keys and values go round forwards, and again backwards with their gradients;
-        # copies of the weights add their gradients up.
-        "sequence": dims.num_layers * 3 * (sizes["sequence"] - 1) * pairs
+        # Two sums of hidden states a layer forwards, two backwards; computed again, the
+        # second one is not needed. And one for each table of symbols that is cut.
+        "tensor": (dims.num_layers * (4 + again) + _cut_tables(recipe, sharding))
+        * (2 * ring(sizes["tensor"]) * hidden),
+        # Keys and values go all the way round forwards, and again backwards with their
+        # gradients; copies of the weights add their gradients up.
+        "sequence": dims.num_layers * (3 + again) * sizes["sequence"] * pairs
         + 2 * ring(sizes["sequence"]) * held,
         "population": 0.0,
     }
     return {axis: size for axis, size in sent.items() if sizes[axis] > 1}
+
+
+def _cut_tables(recipe: Recipe, sharding: Sharding) -> int:
+    """How many of the embedding and the readout are cut over the tensor axis."""
+    model = recipe.model
+    symbols = (getattr(model, "num_symbols", 1), getattr(model, "num_outputs", 1))
+    width = model.dims.embed_dim
+    cut = sharding.rules.spec
+    specs = [cut(("vocab", "embed"), (n, width), sharding.sizes) for n in symbols]
+    return sum(bool(spec) and "tensor" in str(spec[0]) for spec in specs)

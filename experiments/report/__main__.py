@@ -14,7 +14,8 @@ Prints the scores as a Markdown table, and writes into `--out`
     report.json         all of these figures in one file
     accuracy_by_length, score_heatmap, learning_rate_sensitivity, seed_sensitivity,
     training_loss, training_accuracy
-                        .png and .pdf, or as `--formats` says
+                        .png and .pdf, or as `--formats` says; those of
+                        sensitivity where runs differ in nothing else
 """
 
 import argparse
@@ -99,14 +100,15 @@ def _draw(
     figures: dict[str, Callable] = {
         "accuracy_by_length": lambda: plots.accuracy_by_length(cells),
         "score_heatmap": lambda: plots_scores.score_heatmap(cells),
-        "seed_sensitivity": lambda: plots_scores.seed_sensitivity(cells),
     }
-    if len({run.learning_rate for run in report.runs}) > 1:
+    if any(len(cell.chosen) > 1 for cell in cells):
+        figures["seed_sensitivity"] = lambda: plots_scores.seed_sensitivity(cells)
+    if any(len({run.learning_rate for run in cell.runs}) > 1 for cell in cells):
         figures["learning_rate_sensitivity"] = lambda: (
             plots_scores.learning_rate_sensitivity(cells)
         )
     for metric in ("loss", "accuracy"):
-        if training[metric].null_count < len(training):
+        if plots.any_logged(training, cells, metric):
             figures[f"training_{metric}"] = lambda metric=metric: plots.learning_curves(
                 training, cells, metric
             )

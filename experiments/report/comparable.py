@@ -2,6 +2,7 @@
 
 * Runs whose configs differ in more than seed, learning rate and other settings of the
   optimizer are settings of their own: columns of the table, named after the difference.
+  So are kinds of Transformers (encoder, decoder) where a task has several of them.
 * The runs of one cell (a task in a setting) must agree in what makes a score: steps
   trained, longest training length, and the lengths that were scored. The largest group
   that does is kept; a run that was scored at more lengths is cut to theirs, and the
@@ -18,6 +19,7 @@ from experiments.report.run_configs import Flat
 from experiments.report.summaries import Cell, RunSummary, Setting, group_cells
 
 _OPTIMIZER = "optim."  # fields over which a cell's best is taken
+_KIND = "model.kind"
 _FACTS: Mapping[str, Callable[[RunSummary], Any]] = {
     "steps trained": lambda run: run.step,
     "longest training length": lambda run: run.train_max,
@@ -61,6 +63,8 @@ def _divided(
             n for n in run_configs.dividing(known) if not n.startswith(_OPTIMIZER)
         ]
         names.setdefault(cell.setting, {}).update(dict.fromkeys(fields))
+    for setting in _of_several_kinds(runs, configs):
+        names[setting].setdefault(_KIND)
     divided = []
     for cell in group_cells(runs):
         mine = [configs.get(run.run_id) for run in cell.runs]
@@ -72,6 +76,23 @@ def _divided(
             for run, text in zip(cell.runs, texts, strict=True)
         ]
     return divided
+
+
+def _of_several_kinds(
+    runs: Sequence[RunSummary], configs: Mapping[str, Flat]
+) -> set[Setting]:
+    """Returns settings of tasks that encoders and decoders are compared on.
+
+    A recurrent kind stands where Transformers have their encoding, so it is named.
+    """
+    found: dict[str, dict[str, set[Setting]]] = {}
+    for run in runs:
+        kind = configs.get(run.run_id, {}).get(_KIND)
+        if kind not in (None, run.setting.encoding.partition("(")[0]):
+            kinds = found.setdefault(run.task, {})
+            kinds.setdefault(kind, set()).add(run.setting)
+    several = [kinds for kinds in found.values() if len(kinds) > 1]
+    return {setting for kinds in several for each in kinds.values() for setting in each}
 
 
 def _told_apart(
@@ -175,6 +196,28 @@ def unlike_settings(cells: Sequence[Cell]) -> list[str]:
                 )
                 lines.setdefault(f"settings differ in {name}: {text}", []).append(task)
     return [f"{listed(some)}: {line}" for line, some in lines.items()]
+
+
+def unlike_tasks(cells: Sequence[Cell]) -> list[str]:
+    """Names lengths in which tasks differ whose scores are in one table.
+
+    Returns:
+        A line for each of the longest training and test length that is not the same
+        throughout.
+    """
+    lines = []
+    for name in ("longest training length", "longest test length"):
+        values: dict[int, dict[str, None]] = {}
+        for cell in cells:
+            of_tasks = values.setdefault(_FACTS[name](cell.runs[0]), {})
+            of_tasks.setdefault(cell.task_title)
+        tasks = [set(titles) for titles in values.values()]
+        if len(values) > 1 and len(set.union(*tasks)) > 1:
+            text = "; ".join(
+                f"{value} ({listed(list(titles))})" for value, titles in values.items()
+            )
+            lines.append(f"scores of tasks stand on unlike lengths: {name} {text}")
+    return lines
 
 
 def _show(value: int | tuple[int, ...]) -> str:

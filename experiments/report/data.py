@@ -19,7 +19,7 @@ from experiments.report import (
 )
 from experiments.report import disagreements as disagreeing
 from experiments.report.analyses import Analysis
-from experiments.report.comparable import comparable, unlike_settings
+from experiments.report.comparable import comparable, unlike_settings, unlike_tasks
 from experiments.report.comparison import Comparison, MeanGain
 from experiments.report.gains import Gain, gains
 from experiments.report.inventory import Origin
@@ -122,6 +122,7 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
             *notes,
             *disagreeing.disagreements(cells, configs),
             *unlike_settings(cells),
+            *unlike_tasks(cells),
             *missing.missing_lengths(cells, configs),
         ],
         damaged=_damaged(damaged, tables["damaged"]),

@@ -31,21 +31,29 @@ def accuracy_by_length(cells: Sequence[Cell]) -> Figure:
     Lines are means over the chosen runs of a cell; bands are bootstrap 95% intervals of
     the mean. Where lengths go beyond 100, a point averages neighbouring lengths (up to
     200 two, up to 500 five), never across the longest training length. The training
-    lengths are shaded; the dotted line is the best input-blind predictor.
+    lengths are shaded, in light grey those that only some settings of a task saw; the
+    dotted line is the best input-blind predictor.
     """
     settings = summaries.settings_of(cells)
     styles = line_styles(settings)
     tasks = summaries.by_task(cells)
     others = [
         Line2D([], [], color=GREY, linestyle=":", label="input-blind"),
-        Patch(color="0.9", lw=0, label="training lengths"),
+        Patch(color=_TRAINED, lw=0, label="training lengths"),
     ]
+    trained = {task: _training_lengths(group) for task, group in tasks.items()}
+    if any(len(lengths) > 1 for lengths in trained.values()):
+        others.append(Patch(color=_SOME, lw=0, label="of some settings"))
     band = "95% interval over seeds" if _several_runs(cells) else ""
     figure, panels = line_panels(len(tasks), styles, others, band)
     lowest = 1.0
-    for group, axes in zip(tasks.values(), panels, strict=True):
+    for (task, group), axes in zip(tasks.items(), panels, strict=True):
         axes.set_title(group[0].task_title)
-        axes.axvspan(0, group[0].chosen[0].train_max, color="0.9", lw=0, zorder=0)
+        start = 0
+        for length in trained[task]:
+            shade = _SOME if start else _TRAINED
+            axes.axvspan(start, length, color=shade, lw=0, zorder=0)
+            start = length
         for cell in group:
             shift = settings.index(cell.setting) / len(settings)
             curves = [_thinned(run.accuracy, run.train_max) for run in cell.chosen]
@@ -53,12 +61,28 @@ def accuracy_by_length(cells: Sequence[Cell]) -> Figure:
             ends = np.array(list(curve.values())).T[:3]
             _line(axes, list(curve), ends, styles[cell.setting], shift)
             lowest = min(lowest, *ends[1], *cell.blind_curve.values())
-        blind = group[0].blind_curve
+        blind = _together([cell.blind_curve for cell in group])
         axes.plot(blind.keys(), blind.values(), ":", color=GREY, lw=1.1, zorder=5)
         axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
     panels[0].set_ylim(max(0.0, math.floor(10 * lowest - 0.5) / 10), 1.03)
     name_axes(panels, "input length", "token accuracy")
     return figure
+
+
+_TRAINED, _SOME = "0.9", "0.955"  # greys
+
+
+def _training_lengths(group: Sequence[Cell]) -> list[int]:
+    """Longest training lengths of the settings of a task, increasing."""
+    return sorted({run.train_max for cell in group for run in cell.chosen})
+
+
+def _together(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Joins curves of one task over all lengths that any of them has."""
+    joined = {}
+    for curve in curves:
+        joined |= {n: y for n, y in curve.items() if n not in joined}
+    return dict(sorted(joined.items()))
 
 
 def _thinned(by_length: Mapping[int, float], train_max: int) -> dict[float, float]:
@@ -94,23 +118,32 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
 
     Lines are means over the chosen runs of a cell at the steps that all of them have,
     averaged over 1/100 of the run; bands reach from the lowest run to the highest.
+    Cells whose runs have no such step (they are shorter than `train.log_every`) are
+    named in the legend, and a task that has no others gets no panel.
+
+    Raises:
+        ValueError: if there is nothing to draw; see `any_logged`.
     """
-    settings = summaries.settings_of(cells)
-    styles = line_styles(settings)
-    tasks = summaries.by_task(cells)
-    band = "lowest to highest seed" if _several_runs(cells) else ""
-    figure, panels = line_panels(len(tasks), styles, [], band)
+    if not any_logged(training, cells, metric):
+        raise ValueError(f"no run has logged its {metric}; lower train.log_every.")
     logged = _by_run(training, metric)
+    curves = {id(cell): _curves(cell, logged) for cell in cells}
+    drawn = [cell for cell in cells if curves[id(cell)]]
+    settings = summaries.settings_of(drawn)
+    styles = line_styles(settings)
+    tasks = summaries.by_task(drawn)
+    band = "lowest to highest seed" if _several_runs(drawn) else ""
+    absent = [cell for cell in cells if not curves[id(cell)]]
+    others = [Line2D([], [], linestyle="none", label=_not_logged(absent))]
+    figure, panels = line_panels(len(tasks), styles, others if absent else [], band)
     for group, axes in zip(tasks.values(), panels, strict=True):
         axes.set_title(group[0].task_title)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         for cell in group:
             shift = settings.index(cell.setting) / len(settings)
-            runs = [logged[r.run_id] for r in cell.chosen if r.run_id in logged]
-            if runs and set.intersection(*map(set, runs)):
-                steps, values = _smooth(runs)
-                ends = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-                _line(axes, steps, ends, styles[cell.setting], shift)
+            steps, values = _smooth(curves[id(cell)])
+            ends = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+            _line(axes, steps, ends, styles[cell.setting], shift)
         axes.set_xlim(left=0)
     if metric == "accuracy":
         panels[0].set_ylim(top=1.03)
@@ -119,6 +152,28 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
     names = {"loss": "training loss (nats)", "accuracy": "training accuracy"}
     name_axes(panels, "step", names[metric])
     return figure
+
+
+def any_logged(training: pa.Table, cells: Sequence[Cell], metric: str) -> bool:
+    """Returns whether `learning_curves` would have a line, or a single point."""
+    logged = _by_run(training, metric)
+    return any(_curves(cell, logged) for cell in cells)
+
+
+def _curves(
+    cell: Cell, logged: Mapping[str, Mapping[int, float]]
+) -> list[Mapping[int, float]]:
+    """Returns a metric by step of a cell's runs, if there are steps that all have."""
+    runs = [logged[run.run_id] for run in cell.chosen if run.run_id in logged]
+    return runs if runs and set.intersection(*map(set, runs)) else []
+
+
+def _not_logged(cells: Sequence[Cell]) -> str:
+    """Names what is not drawn, a line of text each."""
+    head = ["nothing logged (shorter than", "train.log_every):"]
+    names = [f"{cell.task_title}: {cell.setting.label}" for cell in cells]
+    more = [f"and {len(names) - 3} more"] if len(names) > 3 else []
+    return "\n".join([*head, *names[:3], *more])
 
 
 def _by_run(training: pa.Table, metric: str) -> dict[str, dict[int, float]]:

@@ -61,8 +61,9 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "accuracy_by_length": (
         "Accuracy against length",
         "Token accuracy by input length. Lines: mean over seeds; bands: 95% interval "
-        "of the mean, by bootstrap; shaded: training lengths; dotted: the best "
-        "input-blind predictor. Beyond 100 lengths, a point averages neighbours.",
+        "of the mean, by bootstrap; shaded: training lengths (light: of some settings "
+        "only); dotted: the best input-blind predictor. Beyond 100 lengths, a point "
+        "averages neighbours.",
     ),
     "score_heatmap": (
         "Scores",
@@ -83,7 +84,8 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "training_loss": (
         "Training loss",
         "Training loss, averaged over 1/100 of a run. Lines: mean over seeds; bands: "
-        "from the lowest run to the highest.",
+        "from the lowest run to the highest. A run that ended before its first logged "
+        "step (train.log_every) has no line and is named.",
     ),
     "training_accuracy": ("Training accuracy", "Training accuracy, likewise."),
 }
@@ -107,6 +109,14 @@ def missing(report: Report) -> list[str]:
     if report.unscored:
         some = listed(report.unscored, at_most=20)
         lines.append(f"started and not evaluated: {some}")
+    logged = set(report.training["run_id"].to_pylist())
+    silent = [run.run_id for run in report.runs if run.run_id not in logged]
+    if silent:
+        some = listed(list(dict.fromkeys(silent)))
+        lines.append(
+            f"no training curve of {some}: nothing was logged, as when a run is "
+            "shorter than train.log_every"
+        )
     return lines
 
 

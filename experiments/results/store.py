@@ -103,9 +103,14 @@ class ResultsWriter:
         if self._file < 0 or not results_shards.is_still_at(self.path, self._file):
             self._open()
         data = memoryview("".join(lines).encode())
-        while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
+        before = os.fstat(self._file).st_size
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, before)  # all of these rows, or none
+            raise
 
     def _open(self) -> None:
         self.close()

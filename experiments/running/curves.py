@@ -5,11 +5,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import optax
-from tensorboardX import SummaryWriter
 
 from experiments.results.store import ResultsWriter
+from experiments.running.board import Board
 from experiments.running.progress import Line
 from ropejax.training import Progress
+
+Window = dict[str, list[float]]
+"""Metrics of some steps, by name."""
 
 
 class Curves:
@@ -23,6 +26,8 @@ class Curves:
             killed after its last checkpoint, is overwritten.
         learning_rate: its value by step.
         utilization: model FLOPs utilization by lengths and speed; None if unknown.
+        unfinished: what `window` returned at the step where this process starts, in
+            whose middle of a point the one before it was stopped; None if unknown.
     """
 
     def __init__(
@@ -34,12 +39,14 @@ class Curves:
         first: int,
         learning_rate: optax.Schedule,
         utilization: Callable[[np.ndarray, float], float] | None = None,
+        unfinished: Callable[[int], Window | None] | None = None,
     ):
         self._writer, self._every = writer, every
         self._learning_rate, self._utilization = learning_rate, utilization
-        self._board = SummaryWriter(str(folder), purge_step=first + 1)
+        self._board = Board(folder, purge_step=first + 1)
         self._window: list[Mapping[str, np.ndarray]] = []
         self._seconds: list[tuple[int, float]] = []
+        self._unfinished = unfinished
 
     def add(self, progress: Progress) -> Line:
         """Takes the metrics of a dispatch, and returns the latest figures."""
@@ -47,6 +54,7 @@ class Curves:
         metrics = progress.metrics._asdict()
         self._seconds = [*self._seconds[-19:], (count, progress.seconds)]
         first = progress.step - count
+        self._take_up(first, metrics)
         start = 0
         for end in range(1, count + 1):
             if (first + end) % self._every == 0:
@@ -61,6 +69,22 @@ class Curves:
             float(metrics["loss"].mean()),
             float(metrics["accuracy"].mean()),
         )
+
+    def window(self) -> Window:
+        """Returns the metrics of the steps since the last point, to be gone on with."""
+        names = self._window[0] if self._window else ()
+        return {
+            name: [x for part in self._window for x in part[name].tolist()]
+            for name in names
+        }
+
+    def _take_up(self, first: int, metrics: Mapping[str, np.ndarray]) -> None:
+        """At the first step here, goes on with the point that was not finished."""
+        unfinished, self._unfinished = self._unfinished, None
+        found = unfinished(first) if unfinished is not None and first else None
+        if found:
+            as_before = lambda name: np.asarray(found[name], metrics[name].dtype)
+            self._window = [{name: as_before(name) for name in found}]
 
     def close(self) -> None:
         """Releases the files of TensorBoard."""
@@ -85,6 +109,5 @@ class Curves:
             point["mfu"] = self._utilization(lengths, point["steps_per_s"])
         self._window = []
         self._writer.write("training", step=step, **point)
-        for name, value in point.items():
-            self._board.add_scalar(f"train/{name}", value, step)
-        self._board.flush()
+        named = {f"train/{name}": value for name, value in point.items()}
+        self._board.add(step, named)

@@ -1,13 +1,29 @@
 """What ends training early; Ctrl-C is heard between dispatches, so nothing is lost."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable
 from types import TracebackType
 
+STOPPED = 130
+"""Exit code after Ctrl-C, a person's wish."""
+
+RESTART = os.EX_TEMPFAIL  # 75
+"""Exit code after SIGTERM, by which schedulers take a machine away, and where another
+process of the same run was lost: the same command, started again, goes on."""
+
 
 class StoppedError(Exception):
-    """A run was asked to stop, and its state is on disk."""
+    """A run was asked to stop, and its state is on disk.
+
+    Attributes:
+        code: what the process should end with: `STOPPED` or `RESTART`.
+    """
+
+    def __init__(self, message: str, code: int = STOPPED):
+        super().__init__(message)
+        self.code = code
 
 
 class DivergedError(Exception):
@@ -15,16 +31,22 @@ class DivergedError(Exception):
 
 
 class Interrupt:
-    """While entered, the first Ctrl-C or SIGTERM sets `asked`; the second one kills.
+    """While entered, the first Ctrl-C or SIGTERM sets `asked`; a second Ctrl-C kills.
 
+    A second SIGTERM changes nothing: schedulers repeat it, and know of SIGKILL.
     Outside the main thread, where signals cannot be caught, it does nothing.
 
     Args:
         tell: called once, when asked.
+
+    Attributes:
+        asked: whether to stop.
+        code: what the process should end with if asked: `STOPPED` or `RESTART`.
     """
 
     def __init__(self, tell: Callable[[], None]):
         self.asked = False
+        self.code = STOPPED
         self._tell = tell
         self._before: dict[int, object] = {}
 
@@ -45,6 +67,9 @@ class Interrupt:
 
     def _hear(self, number: int, frame: object) -> None:
         if self.asked:
-            raise KeyboardInterrupt
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return
         self.asked = True
+        self.code = STOPPED if number == signal.SIGINT else RESTART
         self._tell()

@@ -4,17 +4,20 @@ nonfinite/step_N.npz    the batch of step N: tokens, targets, masks, lengths, po
 nonfinite/state/        the state before the step at which training stopped
 """
 
+import dataclasses
 import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 
 from experiments.running.interrupt import DivergedError
 from ropejax.positions.base import Placement
 from ropejax.tasks.base import Batch
-from ropejax.training import NonFiniteError, Recipe, TrainState
+from ropejax.training import NonFiniteError, Progress, Recipe, TrainState
 from ropejax.training.checkpoint import Checkpoints
+from ropejax.training.nonfinite import is_finite
 from ropejax.training.step import draw_batch, step_lengths
 
 _MOST = 10
@@ -35,7 +38,8 @@ def batch_of(recipe: Recipe, state: TrainState) -> tuple[Batch, Placement, jax.A
 def keep_batch(folder: pathlib.Path, recipe: Recipe, state: TrainState) -> pathlib.Path:
     """Writes the batch of a state's next step, and returns the file.
 
-    Of one run, the first ten such batches are kept.
+    Of one run, the first ten such batches are kept. Of several processes, which must
+    all call it, the first one draws the batch and writes it.
 
     Args:
         folder: the run's workdir.
@@ -43,16 +47,61 @@ def keep_batch(folder: pathlib.Path, recipe: Recipe, state: TrainState) -> pathl
         state: only its step and keys matter.
     """
     folder = folder / "nonfinite"
-    folder.mkdir(exist_ok=True)
     path = folder / f"step_{int(state.step)}.npz"
-    if len(list(folder.glob("step_*.npz"))) >= _MOST:
+    state = _here(state)
+    if jax.process_index() != 0 or len(list(folder.glob("step_*.npz"))) >= _MOST:
         return path
-    batch, placement, rng = batch_of(recipe, state)
+    folder.mkdir(exist_ok=True)
+    alone = dataclasses.replace(recipe, sharding=None)
+    batch, placement, rng = batch_of(alone, state)
     arrays = batch._asdict() | {"dropout_rng": jax.random.key_data(rng)}
     given = {"positions": placement.positions, "distances": placement.distances}
     arrays |= {name: array for name, array in given.items() if array is not None}
     np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})
     return path
+
+
+def _here(state: TrainState) -> TrainState:
+    """Step and keys, which every process has, on a device of this one."""
+
+    def one(x):
+        return jax.device_put(
+            jnp.asarray(x).addressable_data(0), jax.local_devices()[0]
+        )
+
+    def key(x):
+        raw = one(jax.random.key_data(x))
+        return jax.random.wrap_key_data(raw, impl=jax.random.key_impl(x))
+
+    return state._replace(
+        step=one(state.step),
+        params=None,
+        opt_state=None,
+        rng=key(state.rng),
+        length_rng=key(state.length_rng),
+    )
+
+
+def tell_of_counted(
+    folder: pathlib.Path, recipe: Recipe, progress: Progress, console: Console
+) -> None:
+    """Keeps the batches of steps that were skipped or counted, and says so.
+
+    Args:
+        folder: the run's workdir.
+        recipe: what is trained.
+        progress: the latest dispatch.
+        console: where to say it.
+    """
+    count = len(progress.metrics.loss)
+    for at in np.flatnonzero(~np.asarray(is_finite(progress.metrics))):
+        step = progress.step - count + int(at)
+        before = progress.state._replace(step=jnp.int32(step))
+        path = keep_batch(folder, recipe, before)
+        console.print(
+            f"step {step}: loss or gradient not finite "
+            f"(train.nonfinite={recipe.nonfinite}); its batch is in {path}"
+        )
 
 
 def keep_state(folder: pathlib.Path, state: TrainState) -> None:

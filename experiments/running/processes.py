@@ -8,24 +8,38 @@ config, rows and curves; checkpoints are written by all of them.
 import importlib.metadata
 import json
 import os
+import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
+import ropejax
 from experiments.running.workdir import flat
 from ropejax.sharding import Sharding
+from ropejax.training.checkpoint_agreement import gathered
 
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 """Packages of which all processes must have the same version."""
+
+SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_numpy_dtype_promotion",
+)
+"""Settings of JAX that must be the same, since they alter what is computed."""
+
+HEARTBEAT_S = 100
+"""Seconds of silence after which a process is taken for dead, JAX's own default."""
 
 
 def initialize(
     coordinator: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
+    heartbeat_s: int = HEARTBEAT_S,
 ) -> None:
     """Joins the other processes; call before anything else of JAX.
 
@@ -37,17 +51,28 @@ def initialize(
         coordinator: HOST:PORT of the first process.
         num_processes: how many there are.
         process_id: which one this is, from 0.
+        heartbeat_s: seconds of silence after which a process is taken for dead, and
+            all others end.
 
     Raises:
         ValueError: if they are not known, or are no numbers.
     """
+    if heartbeat_s < 1:
+        raise ValueError(f"heartbeat_s must be at least 1 second, got {heartbeat_s}.")
     coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
     if coordinator and not coordinator.rpartition(":")[2].isdigit():
         raise ValueError(f"the coordinator must be HOST:PORT, got {coordinator!r}.")
     num_processes = _number(num_processes, "JAX_NUM_PROCESSES")
     process_id = _number(process_id, "JAX_PROCESS_ID")
+    # Its handler of SIGTERM would swallow those that come before ours is there.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(coordinator, num_processes, process_id)
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            heartbeat_timeout_seconds=heartbeat_s,
+        )
     except ValueError as error:
         raise ValueError(
             f"--distributed cannot find the other processes ({error}); give "
@@ -70,7 +95,9 @@ def check_agreement(config: Mapping[str, Any]) -> None:
     if jax.process_count() == 1:
         return
     own = flat(config) | {name: importlib.metadata.version(name) for name in VERSIONS}
-    given = _gathered(json.dumps(own, sort_keys=True))
+    own |= {"python": platform.python_version(), "ropejax": ropejax.__version__}
+    own |= {name: getattr(jax.config, name) for name in SETTINGS}
+    given = gathered(json.dumps(own, sort_keys=True))
     everyone = [json.loads(text) for text in given]
     first = everyone[0]
     lines = [
@@ -84,7 +111,7 @@ def check_agreement(config: Mapping[str, Any]) -> None:
         more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
         raise ValueError(
             f"the processes disagree: {'; '.join(lines[:5])}{more}. Start all of them "
-            "with the same command and the same packages."
+            "with the same command, packages and environment."
         )
 
 
@@ -95,13 +122,6 @@ def check_mesh(sharding: Sharding | None) -> None:
             f"{jax.process_count()} processes have {jax.device_count()} devices, but "
             "the config uses one; give it a mesh, such as --config.mesh.data=-1."
         )
-
-
-def any_process(here: bool) -> bool:
-    """Returns True if it is true in any process; all must call it."""
-    if jax.process_count() == 1:
-        return here
-    return bool(multihost_utils.process_allgather(np.array(here)).any())
 
 
 class Silent:
@@ -121,18 +141,6 @@ class Silent:
 
     def __exit__(self, *exception: object) -> None:
         pass
-
-
-def _gathered(text: str) -> list[str]:
-    """Returns the text of every process."""
-    own = np.frombuffer(text.encode(), np.uint8)
-    sizes = multihost_utils.process_allgather(np.array(own.size))
-    padded = np.zeros(int(sizes.max()), np.uint8)
-    padded[: own.size] = own
-    rows = multihost_utils.process_allgather(padded)
-    return [
-        bytes(row[: int(size)]).decode() for row, size in zip(rows, sizes, strict=True)
-    ]
 
 
 def _number(given: int | None, variable: str) -> int | None:

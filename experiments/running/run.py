@@ -16,8 +16,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
+import jax
 from ml_collections import ConfigDict
 from rich.console import Console
 
@@ -26,10 +25,17 @@ from experiments.building.mesh import without_mesh
 from experiments.report import tables
 from experiments.results import store as results
 from experiments.results.store import ResultsWriter
-from experiments.running import labels, processes, scoring, workdir
+from experiments.running import (
+    labels,
+    leaving,
+    processes,
+    scoring,
+    storage,
+    workdir,
+)
 from experiments.running.curves import Curves
 from experiments.running.interrupt import Interrupt, StoppedError
-from experiments.running.nonfinite import diverged, keep_batch
+from experiments.running.nonfinite import diverged, tell_of_counted
 from experiments.running.profiling import Profiler
 from experiments.running.progress import Bar, figures
 from experiments.running.provenance import provenance
@@ -37,7 +43,7 @@ from experiments.running.utilization import utilization_here
 from ropejax.evaluation import LengthScore
 from ropejax.training import NonFiniteError, Progress, TrainState, init_state, train
 from ropejax.training.checkpoint import Checkpoints
-from ropejax.training.nonfinite import is_finite
+from ropejax.training.checkpoint_agreement import largest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +121,8 @@ def run_experiment(
         ValueError: if the config cannot be, or the folder holds another one.
         StoppedError: after Ctrl-C or SIGTERM; the same call resumes.
         DivergedError: before a step that is not finite, if train.nonfinite is "stop".
+        LostError: if another process of the run is gone; the same call resumes.
+        StorageError: if the folder cannot be written; what was written stays whole.
     """
     config = workdir.plain(config)
     processes.check_agreement(config)
@@ -122,15 +130,17 @@ def run_experiment(
     console = (console or Console()) if first else Console(quiet=True)
     run = Run(config, build(config), pathlib.Path(folder))
     processes.check_mesh(run.experiment.recipe.sharding)
-    workdir.check_same(run.folder, config)
-    _tell_of_new_schedule(run, console)
-    with workdir.locked(run.folder) if first else contextlib.nullcontext():
+    with contextlib.ExitStack() as held:
+        held.enter_context(storage.explained(run.folder))
+        workdir.check_same(run.folder, config)
+        _tell_of_new_schedule(run, console)
         if first:
+            held.enter_context(workdir.locked(run.folder))
             workdir.write_config(run.folder, config)
-        with run.writer() if first else processes.Silent() as writer:
-            writer.write("run", config=config, **provenance())
-            state = train_run(run, writer, console, profile)
-            scores = score_run(run, state, writer, console)
+        writer = held.enter_context(run.writer() if first else processes.Silent())
+        writer.write("run", config=config, **provenance())
+        state = train_run(run, writer, console, profile)
+        scores = score_run(run, state, writer, console)
     if summary and first:
         tables.print_summary(results.read(run.folder), console=console)
     return scores
@@ -156,19 +166,23 @@ def train_run(
     Raises:
         StoppedError: after Ctrl-C or SIGTERM, with the state saved.
         DivergedError: before a step that is not finite, with that step kept.
+        LostError: if another process of the run is gone.
     """
     settings, steps = run.config["train"], run.experiment.steps
     profiler = Profiler(run.folder / "profile", profile)
+    curves = None
     checkpoints = Checkpoints(
         run.folder / "checkpoints",
         keep=settings["keep"],
-        metadata={"config": run.config},
+        metadata=lambda: {
+            "config": run.config,
+            "curve": {} if curves is None else curves.window(),
+        },
     )
     first = max(checkpoints.steps(), default=0)
     if first:
         what = f"resuming at step {first} of" if first < steps else "already trained to"
         console.print(f"{run.folder}: {what} {steps}")
-    curves = None
     if processes.is_first():
         curves = Curves(
             writer,
@@ -177,14 +191,16 @@ def train_run(
             first=first,
             learning_rate=run.experiment.learning_rate,
             utilization=utilization_here(run.experiment.recipe),
+            unfinished=lambda step: checkpoints.metadata(step).get("curve"),
         )
 
     def on_dispatch(progress: Progress) -> None:
         if curves is not None:
             bar.show(progress.step, figures(curves.add(progress)))
         profiler.after(progress.step)
-        _tell_of_nonfinite(run, progress, console)
-        if not processes.any_process(interrupt.asked):
+        tell_of_counted(run.folder, run.experiment.recipe, progress, console)
+        code = largest(interrupt.code if interrupt.asked else 0)
+        if not code:
             return
         checkpoints.wait()
         if progress.step not in checkpoints.steps():
@@ -193,11 +209,17 @@ def train_run(
             checkpoints.wait()
         raise StoppedError(
             f"stopped at step {progress.step} of {steps}, all saved in {run.folder}; "
-            "the same command goes on from there."
+            "the same command goes on from there.",
+            code,
         )
 
     tell = lambda: console.print("stopping after this dispatch; Ctrl-C again: at once")
     bar = Bar("train", steps, first, console=console)
+    closing = contextlib.ExitStack()
+    closing.callback(checkpoints.close)
+    closing.callback(profiler.close)
+    if curves is not None:
+        closing.callback(curves.close)
     try:
         with Interrupt(tell) as interrupt, bar:
             if first < steps:
@@ -215,25 +237,13 @@ def train_run(
     except NonFiniteError as error:
         checkpoints.wait()
         raise diverged(run.folder, run.experiment.recipe, error) from None
+    except jax.errors.JaxRuntimeError as error:
+        if lost := leaving.lost(error):
+            closing.pop_all()  # or checkpoints would wait for a process that is gone
+            raise lost from error
+        raise
     finally:
-        profiler.close()
-        if curves is not None:
-            curves.close()
-        checkpoints.close()
-
-
-def _tell_of_nonfinite(run: Run, progress: Progress, console: Console) -> None:
-    """Keeps the batches of steps that were skipped or counted, and says so."""
-    count = len(progress.metrics.loss)
-    recipe = run.experiment.recipe
-    for at in np.flatnonzero(~np.asarray(is_finite(progress.metrics))):
-        step = progress.step - count + int(at)
-        before = progress.state._replace(step=jnp.int32(step))
-        path = keep_batch(run.folder, recipe, before)
-        console.print(
-            f"step {step}: loss or gradient not finite "
-            f"(train.nonfinite={recipe.nonfinite}); its batch is in {path}"
-        )
+        closing.close()
 
 
 def score_run(

@@ -80,7 +80,7 @@ def score(
             bar.show(
                 len(scores),
                 f"length {one.length}  accuracy {one.accuracy:.3f}  "
-                f"input-blind {one.input_blind:.3f}",
+                f"input-blind {one.input_blind:.3f}{perplexity(scoring, one)}",
             )
 
         if missing:
@@ -119,6 +119,11 @@ def known_scores(scoring: Scoring, folder: pathlib.Path) -> dict[int, LengthScor
         and one.get("set_hash") == scoring.set_hash(one["length"])
         and all(one.get(name) == value for name, value in wanted.items())
     }
+
+
+def perplexity(scoring: Scoring, one: LengthScore) -> str:
+    """Returns `  perplexity 3.14` for tasks on text, nothing for others."""
+    return f"  perplexity {one.perplexity:.4g}" if scoring.task.in_place else ""
 
 
 def row(one: LengthScore) -> dict[str, Any]:

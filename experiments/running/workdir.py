@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +36,16 @@ FREE = (
 )
 """Beginnings of fields that may change from one command on a folder to the next."""
 
+ADDED = types.MappingProxyType(
+    {
+        "train.progressive_weight": 0.0,
+        "train.gradient_loops": None,
+        "mesh.sequence_order": "consecutive",
+    }
+)
+"""Fields that configs of earlier versions lack, and the values that mean what those
+did: with these, a run keeps its name, and is found again."""
+
 
 def plain(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """Returns a config as JSON would hold it."""
@@ -56,7 +67,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def config_hash(config: Mapping[str, Any]) -> str:
     """Returns eight hexadecimal digits, from the fields that alter training."""
     fields = {
-        name: value for name, value in flat(config).items() if not name.startswith(FREE)
+        name: value
+        for name, value in flat(config).items()
+        if not name.startswith(FREE) and (name not in ADDED or value != ADDED[name])
     }
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -92,6 +105,8 @@ def check_same(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
 def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
     """Returns the config of a folder, None if it holds no run.
 
+    What a config of an earlier version lacks is filled in (`ADDED`).
+
     Raises:
         ValueError: if the file is no JSON.
     """
@@ -99,9 +114,13 @@ def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_text())
+        config = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} cannot be read ({error}).") from None
+    for name, value in ADDED.items():
+        group, _, field = name.partition(".")
+        config.setdefault(group, {}).setdefault(field, value)
+    return config
 
 
 def write_config(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:

@@ -67,6 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--retry", action="store_true", help="try runs that failed before again"
     )
     parser.add_argument(
+        "--extend",
+        action="store_true",
+        help="keep runs of other settings that the folder holds, from before the "
+        "study's file was changed, beside those of now",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="list runs and costs, and stop"
     )
     given, rest = command.parse(parser, argv)
@@ -101,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if _PARENT in os.environ:
         _end_with_parent(int(os.environ[_PARENT]))
     else:
+        _tell_of_others(folder, runs, given.extend, console)
         if given.retry:
             folder.forget_failures()
         if lost := folder.reopen_lost(runs):
@@ -110,6 +117,31 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _end(folder, counts, console)
     how = How(shard, given.members_at_once, given.stale, given.sets)
     return _end(folder, Worker(folder, runs, how, console).work(), console)
+
+
+def _tell_of_others(folder, runs, extend: bool, console) -> None:
+    """Says what else the folder holds.
+
+    Raises:
+        ValueError: if a changed study would be begun beside it, unasked.
+    """
+    from experiments.study.changes import others
+
+    found = others(folder, runs)
+    if found is None:
+        return
+    if found.begins and not extend:
+        raise ValueError(
+            f"{folder.path} holds {found}. The study's file has changed since: "
+            f"{found.begins} of its runs would be begun, beside the others. Choose "
+            "another --workdir; or --extend, and tables and pictures show them all."
+        )
+    console.print(
+        f"{folder.path} also holds {found}. They stay, and the report shows them.",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -182,7 +214,8 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
         _send(started, signal.SIGKILL)
         raise
     if interrupt.asked:
-        raise StoppedError("stopped; the same command goes on from there.")
+        text = "stopped; the same command goes on from there."
+        raise StoppedError(text, interrupt.code)
     for at, process in enumerate(started, start=1):
         if process.returncode not in (0, 1):  # 1: a run failed, which is told below
             console.print(f"worker {at} ended with {process.returncode}; see its log")

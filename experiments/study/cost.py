@@ -13,7 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import lengths
-from experiments.building.build import make_task
+from experiments.building.methods import make_task
 from experiments.building.recurrent import is_recurrent
 from experiments.study.sweep import StudyRun
 from ropejax.training import even_buckets
@@ -51,14 +51,24 @@ def work_of(run: StudyRun) -> Operations:
     task, train = make_task(config), config.train
     forward = lambda length: _forward(config, task.num_tokens(length))
     buckets = even_buckets(train.max_length, train.buckets)
-    # Lengths are uniform, near enough, so buckets are equally frequent; a backward pass
-    # costs two forward ones.
-    step = 3 * train.batch_size * statistics.mean(map(forward, buckets))
+    # Lengths are uniform, near enough, so buckets are equally frequent.
+    step = _passes(config) * train.batch_size * statistics.mean(map(forward, buckets))
     scoring = sum(
         settings["samples"] * sum(map(forward, lengths.parse(settings["lengths"])))
         for settings in run.evaluations
     )
     return Operations(step, train.steps, scoring)
+
+
+def _passes(config: ConfigDict) -> float:
+    """Returns how many forward passes a step is worth; a backward one counts as two."""
+    loops, weight = config.model.loops, config.train.progressive_weight
+    last = loops if config.train.gradient_loops is None else config.train.gradient_loops
+    whole = loops + 2 * last
+    # Of what is drawn (`ropejax.training.progressive`), the mean over n and k.
+    most = [min(loops - before, last) for before in range(loops)]
+    drawn = statistics.mean(n + 3 * (1 + k) / 2 for n, k in enumerate(most))
+    return ((weight < 1) * whole + (weight > 0) * drawn) / loops
 
 
 def _forward(config: ConfigDict, tokens: int) -> float:

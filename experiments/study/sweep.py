@@ -16,7 +16,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.building import overrides
-from experiments.building.options import nearest
+from experiments.building.fields import check_name
 from experiments.running import labels, workdir
 
 MEMBER_FIELDS = (
@@ -171,11 +171,10 @@ class _Checked:
     def _value(self, name: str, value: Any) -> Any:
         key = name, repr(value)
         if key not in self._known:
-            if name not in self._fields:
-                raise ValueError(
-                    f"the sweep sets {name!r}, which is no field of the config."
-                    f"{nearest(name, self._fields)}"
-                )
+            try:
+                check_name(name, self._fields)
+            except ValueError as error:
+                raise ValueError(f"the sweep sets {name!r}: {error}") from None
             trial = self._base.copy_and_resolve_references()
             try:
                 trial.update_from_flattened_dict({name: value})

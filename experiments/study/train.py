@@ -188,7 +188,8 @@ class Work:
             self._save(progress)
             raise StoppedError(
                 f"stopped at step {progress.step}, all saved in {self._folder.path}; "
-                "the same command goes on from there."
+                "the same command goes on from there.",
+                interrupt.code,
             )
 
     def _save(self, progress: MemberProgress) -> None:

@@ -26,6 +26,7 @@ class AttentionStatistics(NamedTuple):
 
     Attributes:
         entropy: in nats.
+        largest: the entropy of uniform attention, log n, in nats.
         of_largest: entropy over log n, n being the keys that a query sees; 1 where all
             of them get the same weight.
         distance: mean distance of attended keys, in tokens.
@@ -33,6 +34,7 @@ class AttentionStatistics(NamedTuple):
     """
 
     entropy: Float[np.ndarray, "M N"]
+    largest: Float[np.ndarray, "M N"]
     of_largest: Float[np.ndarray, "M N"]
     distance: Float[np.ndarray, "M N"]
     of_uniform: Float[np.ndarray, "M N"]
@@ -79,6 +81,7 @@ def attention_statistics(
     seen = jax.device_get(_seen(model, params, batch.tokens, placement, valid))
     return AttentionStatistics(
         entropy=_mean(seen["entropy"], valid),
+        largest=_mean(seen["largest"], valid),
         of_largest=_mean(seen["of_largest"], valid[:, None] & (seen["count"] > 1)),
         distance=_mean(seen["distance"], valid),
         of_uniform=_mean(seen["of_uniform"], valid),
@@ -106,10 +109,12 @@ def _look(
     visible = jnp.broadcast_to(visible, weights.shape)
     count = visible.sum(-1)
     entropy = attention_entropy(weights)
+    log_count = jnp.log(jnp.maximum(count, 1))
     uniform = visible / jnp.maximum(count, 1)[..., None]
     return {
         "count": count,
         "entropy": entropy,
+        "largest": log_count,
         "of_largest": entropy / jnp.log(jnp.maximum(count, 2)),
         "distance": mean_distance(weights, where, where),
         "of_uniform": mean_distance(uniform, where, where),

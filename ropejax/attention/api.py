@@ -13,9 +13,10 @@ from ropejax.attention.blockwise import blockwise
 from ropejax.attention.choice import block_sizes, decide
 from ropejax.attention.dense import dense
 from ropejax.attention.fused import fused
-from ropejax.attention.keys import ordered_for, without_padding
+from ropejax.attention.keys import ordered_for, without_hidden, without_padding
 from ropejax.attention.narrow import narrow
 from ropejax.attention.normalizers import Normalizer, Softmax
+from ropejax.attention.parameter_checks import check_features, check_params
 from ropejax.attention.requests import current_platform, request_of
 from ropejax.attention.sequence_parallel import SequenceParallel
 from ropejax.attention.spread import attend_spread
@@ -54,6 +55,13 @@ def attend(
     included, to rounding; which one "auto" takes and why, `explain` says, and the log
     at level DEBUG. A row that sees no key gives zeros, and zero gradients.
 
+    What `k` and `v` hold at padding (`valid` False) does not matter, nor what they hold
+    where a mask of `ropejax.masks` hides a key from all queries by order alone. NaN or
+    infinity at a key that any query sees may reach the outputs of all the others, since
+    zero times NaN is NaN; so say `valid`, rather than a mask, of tokens without
+    content. Values of a traced function are not looked at: NaN in `scale` or in
+    positions makes NaN of what it meets.
+
     Args:
         q: queries, `[B, T, N, H]`.
         k: keys, `[B, S, K, H]`, N a multiple of K.
@@ -86,7 +94,9 @@ def attend(
 
     Raises:
         ValueError: if shapes do not fit each other, a setting is out of range, a table
-            of distances is too short, or mask or engine cannot serve the methods.
+            of distances is too short, params or features are not what the encoding's
+            hooks return for these tokens, a known scale, position or distance is not
+            finite, or mask or engine cannot serve the methods.
     """
     normalizer = Softmax() if normalizer is None else normalizer
     checks.check_kinds(encoding, query, key, mask)
@@ -98,6 +108,9 @@ def attend(
     normalizer.check(normalizer_params, q.shape[2])
     if params is None:
         checks.check_no_parameters(encoding, dims_of(q, k))
+    else:
+        check_params(encoding, params, q, k, query, key)
+    check_features(encoding, q, k, query, key)
     k, v = without_padding(k, v, key)
     k, v, key = ordered_for(normalizer, k, v, key)
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -127,6 +140,7 @@ def attend(
             block_q=block_q,
             block_k=block_k,
         )
+    k, v = without_hidden(k, v, query, key, mask)
     if params is None:
         params = encoding.prepare({}, {}, query, key, dims_of(q, k))
     platform = current_platform()

@@ -70,8 +70,8 @@ def feature_head_axes(
     Raises:
         ValueError: if the features are not what the encoding makes.
     """
-    once = _features(encoding, query, key, dims)
-    twice = _features(encoding, query, key, _twice_the_heads(dims))
+    once = features_of(encoding, query, key, dims)
+    twice = features_of(encoding, query, key, _twice_the_heads(dims))
     return tuple(
         _doubled(encoding, side.features, a, b)
         for side, a, b in zip((query, key), once, twice, strict=True)
@@ -87,7 +87,18 @@ def _prepared(encoding, query, key, dims):
     return jax.eval_shape(prepare, jax.random.key(0), *shapes_of(bare))
 
 
-def _features(encoding, query, key, dims):
+def features_of(
+    encoding: Encoding, query: Tokens, key: Tokens, dims: Dims
+) -> tuple[Any, Any]:
+    """Returns shapes of the features that queries and keys get, as pytrees.
+
+    Args:
+        encoding: settings of the position encoding.
+        query: the queries.
+        key: the keys.
+        dims: sizes of the model; its width does not matter.
+    """
+
     def features(rng, query, key):
         shared, layer = encoding.init_shared(rng, dims), encoding.init_layer(rng, dims)
         params = encoding.prepare(shared, layer, query, key, dims)

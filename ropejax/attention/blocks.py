@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ropejax.masks import Mask
+from ropejax.masks.base import Visibility
 from ropejax.tokens import Tokens
 
 
@@ -80,10 +82,12 @@ class Plan(NamedTuple):
     Attributes:
         order: key blocks in the order of the visit, visible ones first.
         count: how many of them are visible.
+        whole: True for two blocks of which every pair is visible: no need to mask.
     """
 
     order: Int[Array, "q k"]
     count: Int[Array, " q"]
+    whole: Bool[Array, "q k"]
 
 
 def plan(
@@ -99,19 +103,19 @@ def plan(
         k: how the keys are cut.
         nearest_first: visit key blocks by falling index instead of in storage order.
     """
-    seen = visible_blocks(query, key, mask, q, k)
+    seen, whole = known_blocks(query, key, mask, q, k)
     rank = jnp.arange(k.count)
     if nearest_first:
         _, last = _range(key.index, k)
         rank = jnp.zeros_like(rank).at[jnp.argsort(-last.max(axis=0))].set(rank)
     order = jnp.argsort(jnp.where(seen, rank, k.count + rank), axis=1)
-    return Plan(order.astype(jnp.int32), seen.sum(1, dtype=jnp.int32))
+    return Plan(order.astype(jnp.int32), seen.sum(1, dtype=jnp.int32), whole)
 
 
-def visible_blocks(
-    query: Tokens, key: Tokens, mask, q: Grid, k: Grid
-) -> Bool[Array, "q k"]:
-    """Returns False where no query of a block may attend to any key of a block.
+def known_blocks(query: Tokens, key: Tokens, mask, q: Grid, k: Grid) -> Visibility:
+    """Returns what is certain about each block of queries and each block of keys.
+
+    Of a mask that is not one of `ropejax.masks` nothing is.
 
     Args:
         query: the queries, padded.
@@ -121,17 +125,21 @@ def visible_blocks(
         k: how the keys are cut.
     """
     seen = jnp.ones((1, q.count, k.count), bool)
-    if hasattr(mask, "block_visible"):
+    whole = seen
+    if isinstance(mask, Mask):
         rows, columns = _range(query.index, q), _range(key.index, k)
-        rows, columns = _as_rows(*rows), _as_columns(*columns)
-        seen = seen & mask.block_visible(*rows, *columns)
+        seen, whole = mask.blocks(*_as_rows(*rows), *_as_columns(*columns))
+    elif mask is not None:
+        whole = ~whole
     if key.valid is not None:
-        seen = seen & key.valid.reshape(-1, 1, k.count, k.size).any(axis=3)
+        valid = key.valid.reshape(-1, 1, k.count, k.size)
+        seen, whole = seen & valid.any(axis=3), whole & valid.all(axis=3)
     if query.segments is not None and key.segments is not None:
         q_lo, q_hi = _as_rows(*_range(query.segments, q))
         k_lo, k_hi = _as_columns(*_range(key.segments, k))
         seen = seen & (q_lo <= k_hi) & (k_lo <= q_hi)
-    return seen.any(axis=0)
+        whole = whole & (q_lo == k_hi) & (k_lo == q_hi)
+    return Visibility(seen.any(axis=0), whole.all(axis=0))
 
 
 def _range(x: Int[Array, "B L"], shape: Grid) -> tuple[Array, Array]:

@@ -17,8 +17,11 @@ from ropejax.attention.dropout import kept_pairs
 from ropejax.attention.gather import gathered_tokens
 from ropejax.attention.normalizers import MeanLogit, Normalizer, Softmax
 from ropejax.attention.online import Program, online
+from ropejax.attention.products import weighted_heads
+from ropejax.attention.requests import current_platform
 from ropejax.attention.reverse_only import reverse_only
 from ropejax.attention.ring import Around, online_around
+from ropejax.attention.thresholds import by_threshold, weights_above
 from ropejax.attention.visibility import NEGATIVE, visible_counts, visible_pairs
 from ropejax.encodings.base import Encoding
 from ropejax.manual_axes import varying_like
@@ -76,6 +79,7 @@ def blockwise(
         Outputs `[B, T, N, Hv]` in q's dtype, and the log-sum-exp if asked for.
 
     Raises:
+        ValueError: if the normalizer has thresholds and keys go around.
         TypeError: in forward-mode differentiation (`jax.jvp`, `jax.jacfwd`).
 
     References:
@@ -142,7 +146,16 @@ def blockwise(
     arrays = jax.tree.map(lambda x: varying_like(x, arrays), arrays)
     *floats, fixed = arrays
     floats = jax.tree.map(reverse_only, floats)
-    if around is None:
+    if normalizer.has_threshold:
+        if around is not None:
+            raise ValueError(
+                f"{type(normalizer).__name__} passes over all keys several times, and "
+                'cannot go around a ring; use SequenceParallel("ulysses").'
+            )
+        out, lse = by_threshold(
+            float(normalizer.alpha), program, *floats, fixed, visits(query, key)
+        )
+    elif around is None:
         out, lse = online(program, *floats, fixed, visits(query, key))
     else:
         plan = lambda fixed: visits(
@@ -195,7 +208,7 @@ def _program(
             state = encoding.init_carry(shared["params"], views, query)
         return state, normalizer.init_carry((*shape[:2], sizes[0]))
 
-    def step(params, q_i, k_j, fixed, i, j, state):
+    def step(params, q_i, k_j, fixed, i, j, whole, state):
         shared, (q_views, rows, query) = queries(params, q_i, fixed, i)
         others = blocks.sliced(fixed[2], j, sizes[1])
         k_views, values, key = key_spec.joined(k_j, others)
@@ -213,7 +226,15 @@ def _program(
         left, logits = normalizer.log_weights(
             shared["normalizer"], left, logits, visible, counts
         )
-        logits = jnp.where(visible, logits, NEGATIVE)
+        masked = lambda logits: jnp.where(
+            visible_pairs(query, key, mask), logits, NEGATIVE
+        )
+        if current_platform() == "cpu":
+            # The condition does more than spare the mask: its result is stored, where
+            # XLA would compute logits twice, for the maximum and in the exponentials.
+            logits = jax.lax.cond(whole, lambda logits: logits, masked, logits)
+        else:
+            logits = masked(logits)  # each condition would stop an accelerator
 
         def mix(weights):
             if normalizer.measures:
@@ -224,11 +245,16 @@ def _program(
                     shared["seed"], dropout_rate, shape[:2], query, key, shared["first"]
                 )
                 weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
+            if not encoding.has_mix:
+                return weighted_heads(weights, values)
             return encoding.mix(params, weights, values, query, key)
 
         return (carried, left), logits, mix
 
-    return Program(start, step, normalizer.normalized, *sizes, shape)
+    program = Program(start, step, normalizer.normalized, *sizes, shape)
+    if normalizer.has_threshold:
+        return program._replace(weigh=weights_above(float(normalizer.alpha)))
+    return program
 
 
 class _Spec(NamedTuple):

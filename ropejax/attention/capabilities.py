@@ -33,8 +33,9 @@ def _dense(request: Request) -> str:
 
 
 def _blockwise(request: Request) -> str:
-    if not request.normalizer.blockwise:
-        return f"{type(request.normalizer).__name__} needs whole rows of logits"
+    normalizer = request.normalizer
+    if not (normalizer.blockwise or normalizer.has_threshold):
+        return f"{type(normalizer).__name__} needs whole rows of logits"
     if request.encoding.needs_whole_rows:
         return f"{request.encoding.title} needs whole rows of logits"
     return ""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.attention.normalizers import Normalizer
+from ropejax.concrete import check_finite_array
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.masks import Mask
 from ropejax.tokens import Tokens
@@ -67,7 +68,10 @@ def check_no_parameters(encoding: Encoding, dims: Dims) -> None:
 
 
 def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
-    """Raises ValueError unless Tokens describe queries and keys to the end."""
+    """Raises ValueError unless Tokens describe queries and keys to the end.
+
+    Positions and distances that are known must be finite.
+    """
     for name, array, where in (("q", q, query), ("k", k, key)):
         if array.shape[1] != where.length:
             raise ValueError(
@@ -80,6 +84,9 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
                         f"{part} of {name}'s Tokens must have 1 or {array.shape[0]} "
                         f"rows, got shape {x.shape}."
                     )
+        check_finite_array(f"positions of {name}'s Tokens", where.positions)
+        if where.distances is not None:
+            check_finite_array(f"distances of {name}'s Tokens", where.distances)
     if (query.segments is None) != (key.segments is None):
         absent = "queries" if query.segments is None else "keys"
         raise ValueError(
@@ -125,7 +132,8 @@ def _shows_the_future(mask: Mask) -> bool:
 
 
 def check_scale(scale, num_heads: int) -> None:
-    """Raises ValueError unless the scale is one number or one for each head."""
+    """Raises ValueError unless the scale is one finite number or one for each head."""
+    check_finite_array("scale", scale)
     shape = jnp.shape(scale)
     if shape in {(), (1, 1, 1, 1), (1, num_heads, 1, 1)}:
         return

@@ -38,29 +38,17 @@ def dense(
     """Attends with the whole matrix of logits in memory, softmax in float32.
 
     `out = outputs(mix(softmax(where(visible, logits, -inf)), values))`; a row that sees
-    no key gives zeros, and zero gradients.
+    no key gives zeros, and zero gradients. This is what `attend` calls, whose docstring
+    says what the arguments are, after its checks: `params` are prepared, `scale` is
+    given, and what stands at padding is zero. Instead of an rng there are
 
-    Args:
-        q: queries, `[B, T, N, H]`.
-        k: keys, `[B, S, K, H]`, N a multiple of K.
-        v: values, `[B, S, K, Hv]`.
-        encoding: settings of the position encoding.
-        params: what its `prepare` returned.
-        query: where the queries are.
-        key: where the keys are.
-        mask: a mask or None.
-        scale: factor on queries times keys.
-        row_scale: factor on the final logits of each query and head, or None.
-        normalizer: what turns logits into weights; a softmax if None.
-        normalizer_params: its parameters.
-        dropout_rate: probability of dropping a weight.
-        seed: two random words for dropout, or None for none.
-        return_lse: also return the log of the softmax's denominator, `[B, N, T]`,
-            minus infinity where a row sees no key.
-        first: row and head of the whole batch with which these start: dropout.
+    * `seed`: two random words for dropout, or None for none;
+    * `first`: row and head of the whole batch with which these start, on which dropout
+      depends.
 
     Returns:
-        Outputs `[B, T, N, Hv]` in q's dtype, and the log-sum-exp if asked for.
+        Outputs `[B, T, N, Hv]` in q's dtype, and if asked for the log of the softmax's
+        denominator, `[B, N, T]`, minus infinity where a row sees no key.
     """
     weights, lse = attention_weights(
         q,
@@ -102,19 +90,7 @@ def attention_weights(
     """Returns the weights with which every query attends to every key.
 
     The first half of `dense`, without dropout: for looking at a model, and for tests.
-
-    Args:
-        q: queries, `[B, T, N, H]`.
-        k: keys, `[B, S, K, H]`, N a multiple of K.
-        encoding: settings of the position encoding.
-        params: what its `prepare` returned.
-        query: where the queries are, with features if the encoding makes any.
-        key: where the keys are.
-        mask: a mask or None.
-        scale: factor on queries times keys.
-        row_scale: factor on the final logits of each query and head, or None.
-        normalizer: what turns logits into weights; a softmax if None.
-        normalizer_params: its parameters.
+    Arguments are those of `attend`; `params` must be prepared, and `scale` given.
 
     Returns:
         Weights `[B, N, T, S]`, float32, zero where nothing is seen, and the log-sum-exp

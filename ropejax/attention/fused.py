@@ -79,17 +79,8 @@ def fused(
 ) -> Float[Array, "B T N H"]:
     """Attends as `dense` does, in the platform's own kernel.
 
-    Args:
-        q: queries, `[B, T, N, H]`.
-        k: keys, `[B, S, K, H]`, N a multiple of K.
-        v: values, `[B, S, K, Hv]`.
-        encoding: settings of the position encoding.
-        params: what its `prepare` returned.
-        query: where the queries are.
-        key: where the keys are.
-        mask: a mask that is a window, or None.
-        scale: factor on queries times keys.
-        platform: "gpu" or "tpu".
+    Arguments are those of `dense`, of which the mask is a window or None, the scale a
+    number, and others are not served; `platform` is "gpu" or "tpu".
 
     Returns:
         Outputs `[B, T, N, Hv]` in q's dtype.

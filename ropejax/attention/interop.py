@@ -24,10 +24,20 @@ from ropejax.typing import Params
 
 @dataclasses.dataclass(frozen=True)
 class GivenBias(Encoding):
-    """A bias array that is given as the parameter `bias`, for whole matrices only."""
+    """A bias array that is given as the parameter `bias`, for whole matrices only.
+
+    Attributes:
+        shape: that of the array, `[B or 1, N or 1, T, S]`.
+    """
 
     title: ClassVar[str] = "given bias"
     summary: ClassVar[str] = "a bias array passed in"
+
+    shape: tuple[int, ...]
+
+    def init_layer(self, rng, dims):
+        """Returns a bias of zeros, in the place of the one to be given."""
+        return {"bias": jnp.zeros(self.shape, jnp.float32)}
 
     def bias(self, params, query, key, scale):
         """Returns the array."""
@@ -119,8 +129,9 @@ def as_attention_fn(
             dims = dims_of(flat(query), flat(key))
             prepared = encoding.prepare({}, {}, place, place, dims)
         if bias is not None:
-            chosen = compose(encoding=encoding, given=GivenBias())
-            prepared = {"encoding": prepared, "given": {"bias": spread(bias)}}
+            bias = spread(bias)
+            chosen = compose(encoding=encoding, given=GivenBias(bias.shape))
+            prepared = {"encoding": prepared, "given": {"bias": bias}}
         out = attend(
             flat(query),
             flat(key),

@@ -41,18 +41,10 @@ def narrow(
 ) -> Float[Array, "B T N H"]:
     """Attends as `dense` does, in Pallas kernels.
 
-    Args:
-        q: queries, `[B, T, N, H]`.
-        k: keys, `[B, S, K, H]`, N a multiple of K.
-        v: values, `[B, S, K, Hv]`.
-        encoding: settings of the position encoding.
-        params: what its `prepare` returned.
-        query: where the queries are.
-        key: where the keys are.
-        mask: a mask that is a window, or None.
-        scale: factor on queries times keys.
-        block: tokens in a block, a power of two of at least 16.
-        interpret: run step by step, wherever JAX runs; for tests.
+    Arguments are those of `dense`, of which the mask is a window or None, the scale a
+    number, and others are not served. `block` is the number of tokens in a block, a
+    power of two of at least 16; `interpret` runs step by step, wherever JAX runs: for
+    tests.
 
     Returns:
         Outputs `[B, T, N, Hv]` in q's dtype.

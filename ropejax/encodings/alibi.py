@@ -115,6 +115,7 @@ class ALiBi(Encoding):
     reference: ClassVar[str] = "Press et al. 2021, arXiv:2108.12409"
 
     def __post_init__(self):
+        super().__post_init__()
         for name in ("slopes", "right_slopes"):
             given = getattr(self, name)
             if given is not None and min(given, default=0) < 0:

@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from ropejax.encodings.bias_forms import FactoredBias, NarrowBias
+from ropejax.settings import check_finite
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
 
@@ -114,7 +115,8 @@ class Encoding:
     """A position encoding with every hook at rest: no position information at all.
 
     Class attributes state what a method promises; the conformance tests hold it to
-    them.
+    them. In all hooks, `params` is what `prepare` returned; `query` and `key` say where
+    queries and keys are, of a whole side or of a block, with the features of each.
 
     Attributes:
         title: the method's usual name.
@@ -143,6 +145,9 @@ class Encoding:
     has_carry: ClassVar[bool] = False
     needs_whole_rows: ClassVar[bool] = False
     mixes_heads: ClassVar[bool] = False
+
+    def __post_init__(self):
+        check_finite(self)
 
     @property
     def has_product(self) -> bool:
@@ -188,14 +193,28 @@ class Encoding:
         return None
 
     def check(self, dims: Dims) -> None:
-        """Raises ValueError if the method cannot serve a model of these sizes."""
+        """Raises ValueError if the method cannot serve a model of these sizes.
+
+        Args:
+            dims: sizes of the model.
+        """
 
     def init_shared(self, rng: Rng, dims: Dims) -> Params:
-        """Returns parameters that all layers share (a pytree, `{}` for none)."""
+        """Returns parameters that all layers share (a pytree, `{}` for none).
+
+        Args:
+            rng: PRNG key of the initial values.
+            dims: sizes of the model.
+        """
         return {}
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
-        """Returns one layer's own parameters (a pytree, `{}` for none)."""
+        """Returns one layer's own parameters (a pytree, `{}` for none).
+
+        Args:
+            rng: PRNG key of the initial values; another one for each layer.
+            dims: sizes of the model.
+        """
         return {}
 
     def prepare(
@@ -206,13 +225,32 @@ class Encoding:
         Work on weights alone belongs here, and constants of each head (as arrays with
         an axis of N, so that heads can be sharded), and what depends on the whole
         length.
+
+        Args:
+            shared: what `init_shared` returned, or became by training.
+            layer: what `init_layer` returned, likewise.
+            query: where the queries are, all of them; features do not matter.
+            key: where the keys are, all of them.
+            dims: sizes of the model.
+
+        Returns:
+            A pytree of arrays, for `attend(..., params=...)` and all hooks but `embed`.
         """
         return {**shared, **layer}
 
     def embed(
         self, shared: Params, x: Float[Array, "B L D"], where: Tokens
     ) -> Float[Array, "B L D"]:
-        """Returns token embeddings with positions in them."""
+        """Returns token embeddings with positions in them.
+
+        Args:
+            shared: what `init_shared` returned.
+            x: embeddings, `[B, L, D]`.
+            where: where the tokens are.
+
+        Returns:
+            Embeddings `[B, L, D]`; x itself where `has_embed` is False.
+        """
         return x
 
     def query_features(
@@ -225,8 +263,18 @@ class Encoding:
     ) -> Any:
         """Returns a pytree of per-token features `[B, T, ...]` of the queries.
 
-        `x` is what q was projected from. `state` is what `key_features` returned for
-        the tokens before these, None at the start of a sequence.
+        They go to `attend` as `query.replace(features=...)`.
+
+        Args:
+            params: what `prepare` returned.
+            x: what q was projected from, `[B, T, D]`.
+            q: queries, `[B, T, N, H]`.
+            query: where they are.
+            state: what `key_features` returned for the tokens before these, None at
+                the start of a sequence.
+
+        Returns:
+            The features; None where a method has none.
         """
         return None
 
@@ -240,7 +288,19 @@ class Encoding:
     ) -> tuple[Any, Any]:
         """Returns features `[B, S, ...]` of the keys, and the state after them.
 
-        The state is what decoding needs of all tokens so far, to go on with later ones.
+        The features go to `attend` as `key.replace(features=...)`. The state is what
+        decoding needs of all tokens so far, to go on with later ones.
+
+        Args:
+            params: what `prepare` returned.
+            x: what k was projected from, `[B, S, D]`.
+            k: keys, `[B, S, K, H]`.
+            key: where they are.
+            state: what this returned for the tokens before these, None at the start of
+                a sequence.
+
+        Returns:
+            Features and state; None for either that a method has not.
         """
         return None, None
 

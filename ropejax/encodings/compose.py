@@ -30,6 +30,7 @@ class Compose(Encoding):
     parts: tuple[tuple[str, Encoding], ...] = ()
 
     def __post_init__(self):
+        super().__post_init__()
         names = [name for name, _ in self.parts]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"parts need different names, and one at least: {names}.")

@@ -58,6 +58,7 @@ class CoPE(Encoding):
     has_carry: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         positive(num_positions=self.num_positions)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:

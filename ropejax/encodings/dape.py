@@ -61,6 +61,7 @@ class DAPE(Encoding):
     mixes_heads: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         positive(hidden=self.hidden)
         kind = type(self.inner)
         if kind.bias is Encoding.bias:

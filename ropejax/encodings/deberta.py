@@ -70,6 +70,7 @@ class DeBERTa(Encoding):
     reference: ClassVar[str] = "He et al. 2020, arXiv:2006.03654"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(max_distance=self.max_distance)
         if self.num_buckets is not None:
             deberta_buckets(self.num_buckets, self.max_distance)

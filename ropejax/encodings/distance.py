@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
+from ropejax.settings import check_finite
 from ropejax.tokens import Tokens, relative_positions
 from ropejax.typing import Positions
 
@@ -52,6 +53,9 @@ class Distance:
     reference: ClassVar[str] = ""
     causal_only: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
+
+    def __post_init__(self):
+        check_finite(self)
 
     def queries(self, positions: Positions) -> tuple[View, ...]:
         """Returns the views of queries at these positions."""

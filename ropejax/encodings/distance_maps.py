@@ -28,6 +28,7 @@ class _Windowed(Distance):
     bidirectional: bool = False
 
     def __post_init__(self):
+        super().__post_init__()
         positive(window=self.window)
 
     @property
@@ -145,6 +146,7 @@ class Grouped(Distance):
     shift_invariant: ClassVar[bool] = False
 
     def __post_init__(self):
+        super().__post_init__()
         positive(window=self.window, group=self.group)
 
     def queries(self, positions) -> tuple[View, ...]:
@@ -191,6 +193,7 @@ class Chunked(Distance):
     shift_invariant: ClassVar[bool] = False
 
     def __post_init__(self):
+        super().__post_init__()
         positive(local=self.local)
         if self.chunk_size <= self.local:
             raise ValueError(

@@ -59,6 +59,7 @@ class FIRE(Encoding):
     by_distance: ClassVar[bool] = False
 
     def __post_init__(self):
+        super().__post_init__()
         positive(
             hidden=self.hidden,
             threshold=self.threshold,

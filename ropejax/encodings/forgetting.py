@@ -62,6 +62,7 @@ class Forgetting(Encoding):
     causal_only: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         positive(shortest=self.shortest, longest=self.longest)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ropejax.encodings.choices import positive
+from ropejax.settings import check_finite
 
 Ratios = Float[np.ndarray, " R"] | Float[Array, "#B R"]
 Length = Int[Array, " B"]
@@ -33,6 +34,9 @@ class FrequencyMap:
     title: ClassVar[str] = ""
     reference: ClassVar[str] = ""
     length_dependent: ClassVar[bool] = False
+
+    def __post_init__(self):
+        check_finite(self)
 
     @property
     def keep_first(self) -> int:
@@ -81,6 +85,7 @@ class Chain(FrequencyMap):
     maps: tuple[FrequencyMap, ...] = ()
 
     def __post_init__(self):
+        super().__post_init__()
         if any(each.length_dependent for each in self.maps[:-1]):
             raise ValueError(
                 f"only the last map of a Chain may depend on the length: {self.maps}."
@@ -136,6 +141,7 @@ class AttentionFactor(FrequencyMap):
     title: ClassVar[str] = "attention factor"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(value=self.value)
 
     def factor(self, length=None) -> float:

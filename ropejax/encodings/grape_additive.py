@@ -48,6 +48,7 @@ class GrapeA(Encoding):
     causal_only: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         check_choice("gate", self.gate, GATES)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:

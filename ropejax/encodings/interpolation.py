@@ -34,6 +34,7 @@ class PositionInterpolation(FrequencyMap):
     reference: ClassVar[str] = "Chen et al. 2023, arXiv:2306.15595"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(scale=self.scale)
 
     def ratios(self, frequencies, max_wavelength, length=None) -> Ratios:
@@ -61,6 +62,7 @@ class NTKAware(FrequencyMap):
     reference: ClassVar[str] = "bloc97 2023; Peng et al. 2023, arXiv:2309.00071"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(scale=self.scale)
 
     def check(self, pairs: int) -> None:
@@ -106,6 +108,7 @@ class SuNTK(FrequencyMap):
     reference: ClassVar[str] = "Su 2023, spaces.ac.cn/archives/9706"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(scale=self.scale)
         check_choice("form", self.form, ("old", "fixed", "mixed"))
 
@@ -145,6 +148,7 @@ class Llama3Scaling(FrequencyMap):
     reference: ClassVar[str] = "Llama team 2024, arXiv:2407.21783"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(scale=self.scale, train_length=self.train_length, low=self.low)
         if self.high <= self.low:
             raise ValueError(f"high={self.high} must exceed low={self.low}.")
@@ -177,6 +181,7 @@ class HighestFrequencies(FrequencyMap):
     reference: ClassVar[str] = "Barbero et al. 2024, arXiv:2410.06205"
 
     def __post_init__(self):
+        super().__post_init__()
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"fraction must be within [0, 1], got {self.fraction}.")
 
@@ -210,6 +215,7 @@ class FullTurns(FrequencyMap):
     reference: ClassVar[str] = "Chen et al. 2024, arXiv:2410.21216"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(train_length=self.train_length)
 
     def ratios(self, frequencies, max_wavelength, length=None) -> Ratios:

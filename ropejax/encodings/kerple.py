@@ -61,6 +61,7 @@ class Kerple(Encoding):
     reference: ClassVar[str] = "Chi et al. 2022, arXiv:2205.09921"
 
     def __post_init__(self):
+        super().__post_init__()
         check_choice("kernel", self.kernel, KERNELS)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:

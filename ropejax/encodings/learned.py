@@ -66,6 +66,7 @@ class Learned(Encoding):
     by_distance: ClassVar[bool] = False
 
     def __post_init__(self):
+        super().__post_init__()
         positive(max_position=self.max_position)
         if self.extension is not None and (
             not 0 < self.extension < 1 or self.extension == 0.5

@@ -38,6 +38,7 @@ class DynamicInterpolation(FrequencyMap):
     length_dependent: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         positive(train_length=self.train_length)
 
     def ratios(self, frequencies, max_wavelength, length=None) -> Ratios:
@@ -71,6 +72,7 @@ class DynamicNTK(FrequencyMap):
     length_dependent: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         positive(scale=self.scale, train_length=self.train_length)
 
     def check(self, pairs: int) -> None:
@@ -129,6 +131,7 @@ class LongRoPEScaling(FrequencyMap):
     length_dependent: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         check_choice("magnitude", self.magnitude, ("longrope", "yarn"))
         positive(scale=self.scale, train_length=self.train_length)
         if self.train_length <= 1:
@@ -201,6 +204,7 @@ class DualChunkFactor(FrequencyMap):
     length_dependent: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         positive(train_length=self.train_length)
 
     def ratios(self, frequencies, max_wavelength, length=None) -> Ratios:

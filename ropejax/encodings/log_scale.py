@@ -96,6 +96,7 @@ class LogScale(Encoding):
     reference: ClassVar[str] = "Su 2021, spaces.ac.cn/archives/8823"
 
     def __post_init__(self):
+        super().__post_init__()
         check_choice("form", self.form, FORMS)
         check_choice("count", self.count, ("causal", "all"))
         positive(least=self.least)

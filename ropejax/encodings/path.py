@@ -57,6 +57,7 @@ class PaTH(Encoding):
     has_carry: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         if self.rank < 0:
             raise ValueError(f"rank must not be negative, got {self.rank}.")
 

@@ -54,6 +54,7 @@ class PoPE(Encoding):
     by_distance: ClassVar[bool] = False
 
     def __post_init__(self):
+        super().__post_init__()
         positive(max_wavelength=self.max_wavelength)
         if not 0 < self.rotary_fraction <= 1:
             raise ValueError(

@@ -59,6 +59,7 @@ class Rotation(Encoding):
 
     def __post_init__(self):
         """Refuses settings outside their range, those of the frequency map included."""
+        super().__post_init__()
         check_choice("layout", self.layout, LAYOUTS)
         check_choice("trainable", self.trainable, ("none", "layer", "shared"))
         base = self.max_wavelength

@@ -54,6 +54,7 @@ class Sandwich(Encoding):
     reference: ClassVar[str] = "Chi et al. 2022, arXiv:2212.10356"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(width=self.width, max_wavelength=self.max_wavelength)
         if self.width % 2:
             raise ValueError(f"width must be even, got {self.width}.")

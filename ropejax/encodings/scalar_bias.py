@@ -45,6 +45,7 @@ class ScalarBias(Encoding):
     reference: ClassVar[str] = "Raffel et al. 2019, arXiv:1910.10683"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(clip=self.clip)
 
     def init_shared(self, rng: Rng, dims: Dims) -> Params:

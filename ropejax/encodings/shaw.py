@@ -61,6 +61,7 @@ class Shaw(Encoding):
     reference: ClassVar[str] = "Shaw et al. 2018, arXiv:1803.02155"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(clip=self.clip)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:

@@ -60,6 +60,7 @@ class Sinusoidal(Encoding):
     by_distance: ClassVar[bool] = False
 
     def __post_init__(self):
+        super().__post_init__()
         frequencies(4, self.max_wavelength, self.exponent)
         check_choice("layout", self.layout, LAYOUTS)
 

@@ -57,6 +57,7 @@ class T5Bias(Encoding):
     reference: ClassVar[str] = "Raffel et al. 2019, arXiv:1910.10683"
 
     def __post_init__(self):
+        super().__post_init__()
         t5_buckets(self.num_buckets, self.max_distance, bool(self.bidirectional))
 
     def check(self, dims: Dims) -> None:

@@ -82,6 +82,7 @@ class TransformerXL(Encoding):
     reference: ClassVar[str] = "Dai et al. 2019, arXiv:1901.02860"
 
     def __post_init__(self):
+        super().__post_init__()
         check_choice("sign", self.sign, SIGNS)
         if self.clamp is not None:
             positive(clamp=self.clamp)

@@ -123,6 +123,7 @@ class ByParts(FrequencyMap):
     reference: ClassVar[str] = "Peng et al. 2023, arXiv:2309.00071"
 
     def __post_init__(self):
+        super().__post_init__()
         check_choice("form", self.form, ("code", "paper"))
         positive(scale=self.scale, train_length=self.train_length)
         positive(beta_slow=self.beta_slow)
@@ -249,6 +250,7 @@ class ThreeBands(FrequencyMap):
     reference: ClassVar[str] = "jquesnelle/yarn"
 
     def __post_init__(self):
+        super().__post_init__()
         positive(scale=self.scale, train_length=self.train_length)
         if self.dynamic and self.scale != 1:
             raise ValueError(

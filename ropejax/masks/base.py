@@ -67,13 +67,28 @@ class Mask:
         return None
 
     def pairs(self, i: Index, j: Index) -> Bool[Array, "*S"]:
-        """Returns where key indices j are visible from query indices i (broadcast)."""
+        """Returns where keys are visible from queries, by their order.
+
+        Args:
+            i: indices of queries.
+            j: indices of keys; both are broadcast against each other.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define pairs.")
 
     def blocks(
         self, query_lo: Index, query_hi: Index, key_lo: Index, key_hi: Index
     ) -> Visibility:
-        """Returns what is certain for queries lo..hi against keys lo..hi, inclusive."""
+        """Returns what is certain for blocks of queries against blocks of keys.
+
+        Args:
+            query_lo: lowest query index of each block.
+            query_hi: highest query index of each block, inclusive.
+            key_lo: lowest key index of each block.
+            key_hi: highest key index of each block, inclusive.
+
+        Returns:
+            False for "some" and True for "all" only where that is certain.
+        """
         shape = jnp.broadcast_shapes(
             *(jnp.shape(x) for x in (query_lo, query_hi, key_lo, key_hi))
         )

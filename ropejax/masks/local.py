@@ -61,6 +61,12 @@ class Window(Mask):
         """Returns the causal window of `width` keys, the query's own included.
 
         `0 <= i - j < width`, as Mistral counts (arXiv 2310.06825).
+
+        Args:
+            width: keys that a query sees, its own included.
+
+        Raises:
+            ValueError: if the width is no positive integer.
         """
         if not isinstance(width, int) or width < 1:
             raise ValueError(f"width must be a positive integer, got {width!r}.")
@@ -68,7 +74,14 @@ class Window(Mask):
 
     @classmethod
     def symmetric(cls, width: int) -> "Window":
-        """Returns the window `|i - j| <= width // 2`: an even width sees width + 1."""
+        """Returns the window `|i - j| <= width // 2`: an even width sees width + 1.
+
+        Args:
+            width: both sides together.
+
+        Raises:
+            ValueError: if the width is no positive integer.
+        """
         if not isinstance(width, int) or width < 1:
             raise ValueError(f"width must be a positive integer, got {width!r}.")
         return cls(width // 2, width // 2)

@@ -107,7 +107,8 @@ class Block(nnx.Module):
                 implementation=self.settings.implementation,
             )
 
-        return self.around(x, attend, rng=rng, first_row=first_row)
+        index = None if where.consecutive_index else where.index
+        return self.around(x, attend, rng=rng, first_row=first_row, index=index)
 
     def around(
         self,
@@ -116,6 +117,7 @@ class Block(nnx.Module):
         *,
         rng: Rng | None = None,
         first_row: int | Int[Array, ""] = 0,
+        index: Int[Array, "#B L"] | None = None,
     ) -> Float[Array, "B L D"]:
         """Applies the layer around any attention, such as one with a cache.
 
@@ -124,6 +126,7 @@ class Block(nnx.Module):
             attend: the attention, a function of (normalized) hidden states.
             rng: PRNG key for dropout; None at evaluation.
             first_row: row of the whole batch with which x starts.
+            index: the tokens' order, if they are stored in another one: dropout.
 
         Returns:
             Hidden states `[B, L, D]`.
@@ -135,11 +138,12 @@ class Block(nnx.Module):
 
         def mlp(h):
             out = self.mlp_out(self.settings.activation(self.mlp_in(h)))
-            return dropout(out, rate, rngs[1], first_row)
+            return dropout(out, rate, rngs[1], first_row, index)
 
         if self.settings.pre_norm:
             out = attend(self.attention_norm(x))
-            x = x + dropout(out, rate, rngs[0], first_row)
+            x = x + dropout(out, rate, rngs[0], first_row, index)
             return x + mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + dropout(attend(x), rate, rngs[0], first_row))
+        dropped = dropout(attend(x), rate, rngs[0], first_row, index)
+        x = self.attention_norm(x + dropped)
         return self.mlp_norm(x + mlp(x))

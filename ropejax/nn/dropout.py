@@ -19,6 +19,7 @@ def dropout(
     rate: float,
     rng: Rng | None,
     first_row: int | Int[Array, ""] = 0,
+    index: Int[Array, "#B L"] | None = None,
 ) -> Float[Array, "*shape"]:
     """Zeroes each element with probability `rate`, and divides the rest by `1 - rate`.
 
@@ -31,6 +32,8 @@ def dropout(
         rate: probability of dropping an element, in [0, 1).
         rng: PRNG key, or None at evaluation: then x comes back as it is.
         first_row: row of the whole batch with which x starts.
+        index: where tokens, the second axis, are stored in another order than they
+            have: the order that they have, so that the same elements are dropped.
 
     Returns:
         An array like `x`.
@@ -47,7 +50,7 @@ def dropout(
         return x
     seeds = jax.random.bits(rng, (2,), jnp.uint32)
     seeds = seeds.at[1].add(jnp.asarray(first_row, jnp.uint32))
-    keep = hashed_bits(seeds, x.shape) >= jnp.uint32(round(rate * 2**32))
+    keep = hashed_bits(seeds, x.shape, index) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(keep, x * jnp.asarray(1 / (1 - rate), x.dtype), 0)
 
 
@@ -57,7 +60,11 @@ def check_rate(rate: float) -> None:
         raise ValueError(f"dropout rate must be in [0, 1), got {rate}.")
 
 
-def hashed_bits(seeds: UInt32[Array, "2"], shape: tuple[int, ...]) -> Shaped[Array, ""]:
+def hashed_bits(
+    seeds: UInt32[Array, "2"],
+    shape: tuple[int, ...],
+    index: Int[Array, "#B L"] | None = None,
+) -> Shaped[Array, "..."]:
     """Returns 32 hashed bits for each element of `shape`, uint32.
 
     Rows (the first axis) are hashed apart from the place within a row, and places are
@@ -66,11 +73,15 @@ def hashed_bits(seeds: UInt32[Array, "2"], shape: tuple[int, ...]) -> Shaped[Arr
     Args:
         seeds: two random words.
         shape: the wanted shape, rows of fewer than 2**32 elements.
+        index: what to count along the second axis; its places if None.
     """
     place = jnp.zeros(shape, jnp.uint32)
     stride = 1
     for axis in reversed(range(1, len(shape))):
         along = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        if axis == 1 and index is not None:
+            along = index.reshape(index.shape + (1,) * (len(shape) - 2))
+            along = along.astype(jnp.uint32)
         place += along * jnp.uint32(stride)
         stride *= shape[axis]
     row = jnp.zeros((), jnp.uint32)

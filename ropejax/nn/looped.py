@@ -3,20 +3,42 @@
 A looped model applies its layers again and again with the same parameters, so that it
 is deep without being large, and it may add the embedded input again on the way, so that
 later repetitions do not forget what was asked.
+
+In training, a part of the loops may be run alone: `LoopSpan`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ropejax.typing import Rng
 
 INJECTIONS = ("none", "loop", "layer")
 """Where the embedded input is added again: nowhere, before each loop, or each layer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopSpan:
+    """Some of a looped model's loops: the first ones without gradient, then some with.
+
+    What is read out is the state after `before + count` loops. One compiled program
+    serves all traced spans, and loops that are not run are not computed.
+
+    Attributes:
+        before: how many loops are run first, through which no gradient flows; 0 up to
+            all but one.
+        count: how many are run then, at least 1; both may be traced.
+        most: the largest that `count` may be (static).
+    """
+
+    before: int | Int[Array, ""]
+    count: int | Int[Array, ""]
+    most: int
 
 
 def check_loops(loops: int, injection: str) -> None:
@@ -46,6 +68,7 @@ def walk_layers(
     injection: str = "none",
     scan: bool = True,
     rng: Rng | None = None,
+    span: LoopSpan | None = None,
 ) -> tuple[Float[Array, "B L D"], Any]:
     """Applies layers in order, `loops` times, and collects what they return.
 
@@ -67,9 +90,10 @@ def walk_layers(
         injection: "none", "loop" or "layer".
         scan: compile one repetition and loop over it, rather than spell all out.
         rng: PRNG key of dropout, or None.
+        span: the loops to run, where nothing is kept; all if None.
 
     Returns:
-        The last x, and what `visit` kept, laid out like `kept`.
+        The last x, and what `visit` kept, laid out like `kept`; None under a span.
     """
     graphs, params = zip(*map(nnx.split, layers), strict=True)
     period = len(layers)
@@ -103,7 +127,30 @@ def walk_layers(
         each = ((params, own, numbers), kept, rngs)
         return _over(repetition, x, each, repeats, scan)
 
+    if span is not None:
+        rngs_of = lambda number: None if rngs is None else rngs[number]
+        one = lambda x, number: loop(x, (number, None, rngs_of(number)))[0]
+        return _spanned(one, x, loops, span), None
     return _over(loop, x, (jnp.arange(loops), kept, rngs), loops, scan)
+
+
+def _spanned(loop, x, loops: int, span: LoopSpan):
+    """The state after a span of loops, `loop(x, number)` being one of them."""
+
+    def run(x, first, count, most: int):
+        if isinstance(count, int):
+            turn = lambda x, at: (loop(x, first + at), None)
+            return jax.lax.scan(turn, x, jnp.arange(count))[0]
+        turn = lambda x, at: (
+            jax.lax.cond(at < count, loop, lambda x, _: x, x, first + at),
+            None,
+        )
+        return jax.lax.scan(turn, x, jnp.arange(most))[0]
+
+    early = jax.lax.stop_gradient(run(x, 0, span.before, loops - 1))
+    # Not the state after no loops, so that what is run first is never differentiated.
+    start = jnp.where(jnp.asarray(span.before) > 0, early, x)
+    return run(start, span.before, span.count, span.most)
 
 
 def _added(x, start, where):

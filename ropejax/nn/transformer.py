@@ -20,7 +20,7 @@ from ropejax.encodings import Dims, Encoding
 from ropejax.nn.block import Block, BlockSettings
 from ropejax.nn.decoder import CachedPasses
 from ropejax.nn.dropout import check_rate, dropout
-from ropejax.nn.looped import check_loops, walk_layers
+from ropejax.nn.looped import LoopSpan, check_loops, walk_layers
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
 from ropejax.nn.remat import rematerialized
 from ropejax.positions.base import Placement
@@ -139,6 +139,7 @@ class Transformer(CachedPasses, nnx.Module):
         segments: Int[Array, "B L"] | None = None,
         rng: Rng | None = None,
         first_row: int | Int[Array, ""] = 0,
+        span: LoopSpan | None = None,
     ) -> Float[Array, "B L V"]:
         """Returns logits over output classes at every token.
 
@@ -150,6 +151,7 @@ class Transformer(CachedPasses, nnx.Module):
             segments: tokens attend within equal segments only, `[B, L]`.
             rng: PRNG key for dropout; None at evaluation, where nothing is dropped.
             first_row: row of the whole batch with which these start: dropout.
+            span: the loops to run, of a looped model in training; all if None.
 
         Returns:
             Logits `[B, L, V]`, float32.
@@ -160,9 +162,12 @@ class Transformer(CachedPasses, nnx.Module):
         embed_rng, layers_rng = (
             (None, None) if rng is None else tuple(jax.random.split(rng))
         )
-        x = self.embed_tokens(tokens, placement.tokens(length, **known))
-        x = dropout(x, self.spec.settings.dropout, embed_rng, first_row)
-        x = self._apply_layers(x, placement, known, shared, (layers_rng, first_row))
+        where = placement.tokens(length, **known)
+        x = self.embed_tokens(tokens, where)
+        index = None if where.consecutive_index else where.index
+        x = dropout(x, self.spec.settings.dropout, embed_rng, first_row, index)
+        dropping = (layers_rng, first_row)
+        x = self._apply_layers(x, placement, known, shared, dropping, span)
         return self.read_out(x)
 
     def embed_tokens(
@@ -188,7 +193,7 @@ class Transformer(CachedPasses, nnx.Module):
             x = self.final_norm(x)
         return self.readout(x.astype(jnp.float32))
 
-    def _apply_layers(self, x, placement, known, shared, dropping):
+    def _apply_layers(self, x, placement, known, shared, dropping, span):
         """Applies the pattern again and again, `loops` times."""
         length, spec = x.shape[1], self.spec
         own, common = placement.layers()
@@ -212,6 +217,7 @@ class Transformer(CachedPasses, nnx.Module):
             injection=spec.input_injection,
             scan=spec.scan_layers,
             rng=layers_rng,
+            span=span,
         )[0]
 
 

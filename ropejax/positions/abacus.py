@@ -99,6 +99,7 @@ class Abacus(PositionScheme):
     random: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.digits:
             raise ValueError("digits is empty; name the symbols that are digits.")
         if self.max_offset < 0:
@@ -114,7 +115,11 @@ class Abacus(PositionScheme):
         return self.base.position_bound(num_tokens)
 
     def digit_bound(self, num_tokens: int) -> int:
-        """Returns one more than the largest digit id in rows of `num_tokens` tokens."""
+        """Returns one more than the largest digit id, for the size of a table.
+
+        Args:
+            num_tokens: the longest row, in tokens.
+        """
         return num_tokens + self.max_offset + 1
 
     def check(self, num_tokens: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array, Int, Shaped
 
+from ropejax.settings import check_finite
 from ropejax.tokens import Tokens, tokens
 from ropejax.typing import Rng
 
@@ -29,6 +30,9 @@ class Placement:
         distances: a table of distances from 0 up, `[B or 1, P]`, with a leading axis of
             layers if `per_layer`; None to use differences of positions.
         streams: named further positions, each `[B or 1, P]`, or None.
+        order: which token each place of the batch holds, `[P]`, where tokens are stored
+            in another order than they have; None if they are not. All other arrays go
+            by the tokens' own order.
         per_layer: static; True if each layer has a draw of its own.
     """
 
@@ -37,6 +41,7 @@ class Placement:
     )
     distances: Shaped[Array, "*layers B P"] | None = None
     streams: dict[str, Shaped[Array, "*batch B P"]] | None = None
+    order: Int[Array, " P"] | None = None
     per_layer: bool = dataclasses.field(default=False, metadata={"static": True})
 
     @property
@@ -51,7 +56,8 @@ class Placement:
         """Splits into arrays that layers scan over, and arrays that all share."""
         given = {"positions": self.positions, "distances": self.distances}
         given = {name: array for name, array in given.items() if array is not None}
-        shared = {} if self.streams is None else {"streams": self.streams}
+        further = {"streams": self.streams, "order": self.order}
+        shared = {name: found for name, found in further.items() if found is not None}
         if self.per_layer:
             return given, shared
         return {}, given | shared
@@ -73,9 +79,10 @@ class Placement:
         own, shared = self.layers()
         if not self.per_layer:
             own, shared = {}, own | shared
+        order = {"order": shared.pop("order")} if "order" in shared else {}
         own = jax.tree.map(lambda array: cut(array, 1), own)
         shared = jax.tree.map(lambda array: cut(array, 0), shared)
-        return Placement(**own, **shared, per_layer=self.per_layer)
+        return Placement(**own, **shared, **order, per_layer=self.per_layer)
 
     def tokens(self, length: int, *, layer: int | None = None, **known) -> Tokens:
         """Returns the `Tokens` of one layer (the first where embeddings ask: None).
@@ -83,11 +90,14 @@ class Placement:
         Args:
             length: number of tokens, P.
             layer: which layer's draw; ignored if all layers share one.
-            **known: segments and validity, passed on to `ropejax.tokens.tokens`.
+            **known: segments and validity, in the tokens' own order, passed on to
+                `ropejax.tokens.tokens`.
         """
         own, shared = self.layers()
         own = jax.tree.map(lambda array: array[layer or 0], own)
-        return tokens(length, **own, **shared, **known)
+        order = shared.pop("order", None)
+        made = tokens(length, **own, **shared, **known)
+        return made if order is None else made.permuted(order)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +116,9 @@ class PositionScheme:
     reference: ClassVar[str] = ""
     random: ClassVar[bool] = False
 
+    def __post_init__(self):
+        check_finite(self)
+
     @property
     def rows_differ(self) -> bool:
         """True if rows of equal length may be placed differently.
@@ -116,11 +129,19 @@ class PositionScheme:
         return False
 
     def position_bound(self, num_tokens: int) -> int | None:
-        """Positions of rows of up to `num_tokens` lie below this; None if unbounded."""
+        """Returns what all positions lie below; None if they have no bound.
+
+        Args:
+            num_tokens: the longest row, in tokens.
+        """
         raise NotImplementedError
 
     def check(self, num_tokens: int) -> None:
-        """Raises ValueError if rows of `num_tokens` tokens cannot be placed."""
+        """Raises ValueError if rows of some length cannot be placed.
+
+        Args:
+            num_tokens: the longest row, in tokens.
+        """
 
     def __call__(
         self,

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ropejax.concrete import known_values
 from ropejax.positions.abacus import is_symbol
 from ropejax.positions.base import Placement, PositionScheme
 from ropejax.positions.rows import (
     draw_rows,
-    known_values,
     real_places,
     uniform_below,
 )
@@ -141,6 +141,7 @@ class Coupled(PositionScheme):
     random: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         if self.max_position < 1:
             raise ValueError(
                 f"max_position must be at least 1, got {self.max_position}."

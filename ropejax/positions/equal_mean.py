@@ -55,6 +55,7 @@ class EqualMean(PositionScheme):
     random: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         if self.max_position is not None and self.max_position < 1:
             raise ValueError(
                 f"max_position must be at least 1 or None, got {self.max_position}."

@@ -84,6 +84,7 @@ class EvenlySpaced(PositionScheme):
     reference: ClassVar[str] = "Su 2023, spaces.ac.cn/archives/9444"
 
     def __post_init__(self):
+        super().__post_init__()
         if self.max_position < 1:
             raise ValueError(
                 f"max_position must be at least 1, got {self.max_position}."

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ropejax.positions.rows import known_values
+from ropejax.concrete import known_values
 
 
 def packed_positions(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:

@@ -47,6 +47,7 @@ class RandomFloats(PositionScheme):
     random: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.max_position > 0:
             raise ValueError(f"max_position must be positive, got {self.max_position}.")
 

@@ -140,6 +140,7 @@ class Randomized(PositionScheme):
     random: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         if self.max_position < 1:
             raise ValueError(
                 f"max_position must be at least 1, got {self.max_position}."

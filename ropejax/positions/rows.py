@@ -9,24 +9,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
+from ropejax.concrete import known_values
 from ropejax.typing import Rng
-
-
-def known_values(array: ArrayLike) -> np.ndarray | None:
-    """Returns the values of an array if this process knows them now, else None.
-
-    Values of traced arrays are not known, nor are those of arrays that are spread over
-    several processes. Look at what a caller passed, before any operation of jax: where
-    the caller is being traced, even `jnp.asarray` of a numpy array is.
-    """
-    if isinstance(array, jax.core.Tracer):
-        return None
-    if not getattr(array, "is_fully_addressable", True):
-        return None
-    return np.asarray(array)
 
 
 def real_places(lengths: Int[Array, " B"], num_tokens: int) -> Bool[Array, "B P"]:

@@ -47,6 +47,7 @@ class Shifted(PositionScheme):
     random: ClassVar[bool] = True
 
     def __post_init__(self):
+        super().__post_init__()
         for name in ("offset", "max_random_offset"):
             if getattr(self, name) < 0:
                 raise ValueError(

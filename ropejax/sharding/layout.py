@@ -6,6 +6,7 @@ by the names of their axes.
 """
 
 import dataclasses
+import difflib
 import math
 from typing import Any
 
@@ -14,13 +15,19 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from ropejax.attention import SequenceParallel
+from ropejax.attention.zigzag import zigzag_order
 from ropejax.nn import TransformerSpec
+from ropejax.positions.base import Placement
 from ropejax.sharding.mesh import check_divides
 from ropejax.sharding.names import parameter_names, path_of
 from ropejax.sharding.rules import Names, Rules
 
 HIDDEN = ("batch", "length", None)
 """What the axes of hidden states `[B, L, D]` mean."""
+
+ORDERS = ("consecutive", "zigzag")
+"""How a sequence is cut over devices: into one run of tokens each, or into two, an
+early and a late one, so that under a causal mask all have the same work."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +38,17 @@ class Sharding:
         mesh: devices with the axes of `MESH_AXES`, real or abstract.
         rules: logical axes -> mesh axes.
         sequence_form: how attention spreads a sequence: a form of `SequenceParallel`.
+        sequence_order: one of `ORDERS`; it alters work, not numbers.
 
     Raises:
-        ValueError: if the sequence is spread over several mesh axes, or the mesh's
-            types are explicit.
+        ValueError: if the sequence is spread over several mesh axes, the mesh's types
+            are explicit, or an order is unknown or balances nothing.
     """
 
     mesh: Mesh | AbstractMesh
     rules: Rules = Rules()
     sequence_form: str = "ring"
+    sequence_order: str = "consecutive"
 
     def __post_init__(self):
         SequenceParallel(self.sequence_form)
@@ -48,6 +57,7 @@ class Sharding:
             raise ValueError(
                 f"a sequence can be spread over one mesh axis, got {axes} for 'length'."
             )
+        self._check_order()
         if any(t == jax.sharding.AxisType.Explicit for t in self.mesh.axis_types):
             raise ValueError(
                 "training needs a mesh of AxisType.Auto: explicit types refuse the "
@@ -86,10 +96,16 @@ class Sharding:
         ):
             parts = self.rules.parts(name, self.sizes)
             check_divides(what, number, parts, self.rules.mesh_axes(name))
+        if self._zigzag and not dims.causal:
+            raise ValueError(
+                "sequence_order='zigzag' balances the work of a causal mask, which "
+                "this model does not have; use 'consecutive', or a causal model."
+            )
 
     def padded_length(self, length: int) -> int:
         """Returns the least length from `length` on that divides over its mesh axis."""
-        return math.ceil(length / self.length_parts) * self.length_parts
+        parts = self.length_parts * (2 if self._zigzag else 1)
+        return math.ceil(length / parts) * parts
 
     def model(self, model: TransformerSpec) -> TransformerSpec:
         """Returns the model with its hidden states and its attention on the mesh.
@@ -195,6 +211,24 @@ class Sharding:
 
         return jax.tree.map(placed, batch)
 
+    def ordered(self, batch: Any, placement: Placement) -> tuple[Any, Placement]:
+        """Returns a batch stored in the order in which devices are to hold its tokens.
+
+        The loss and the metrics are the same, since tokens, targets and masks move
+        together, and where tokens are goes with them.
+
+        Args:
+            batch: arrays `[B]` or `[B, P]`, held by `batch`.
+            placement: where its tokens are.
+        """
+        if not self._zigzag:
+            return batch, placement
+        order = jnp.asarray(zigzag_order(batch.tokens.shape[1], self.length_parts))
+        moved = jax.tree.map(
+            lambda x: jnp.take(x, order, axis=1) if x.ndim > 1 else x, batch
+        )
+        return self.batch(moved), dataclasses.replace(placement, order=order)
+
     def collected(self, tree: Any) -> Any:
         """Returns whole arrays on one device of this process, as before any mesh.
 
@@ -223,6 +257,31 @@ class Sharding:
             )
         parts = self.rules.parts("batch", self.sizes)
         check_divides("batch_size", batch_size, parts, self.rules.mesh_axes("batch"))
+
+    @property
+    def _zigzag(self) -> bool:
+        return self.sequence_order == "zigzag"
+
+    def _check_order(self) -> None:
+        if self.sequence_order not in ORDERS:
+            close = difflib.get_close_matches(self.sequence_order, ORDERS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(
+                f"sequence_order must be one of {', '.join(ORDERS)}, got "
+                f"{self.sequence_order!r}.{hint}"
+            )
+        if not self._zigzag:
+            return
+        if self.sequence_form != "ring":
+            raise ValueError(
+                "sequence_order='zigzag' balances the devices of a ring; under "
+                f"sequence_form={self.sequence_form!r} it would only move tokens."
+            )
+        if self.length_parts == 1:
+            raise ValueError(
+                "sequence_order='zigzag' needs a sequence that is spread over devices, "
+                "but the mesh axis 'sequence' has one; use 'consecutive'."
+            )
 
     def _axes(self, name: str) -> tuple[str, ...]:
         """The mesh axes of a logical axis that have more than one device."""

@@ -2,7 +2,7 @@
 
 `TASKS` is the catalogue of the 15 tasks of the Chomsky-hierarchy benchmark (Deletang et
 al. 2022, arXiv 2207.02098; Ruoss et al. 2023, arXiv 2305.16843). `MORE_TASKS` holds
-those that other papers train on, `ALL_TASKS` both.
+those that other papers train on, `TEXT_TASKS` language modelling, `ALL_TASKS` all.
 """
 
 from types import MappingProxyType
@@ -21,9 +21,11 @@ from ropejax.tasks.duplicate_string import DuplicateString
 from ropejax.tasks.even_pairs import EvenPairs
 from ropejax.tasks.induction_heads import InductionHeads
 from ropejax.tasks.key_lookup import KeyLookup
+from ropejax.tasks.masked_text import MaskedText
 from ropejax.tasks.missing_duplicate_string import MissingDuplicateString
 from ropejax.tasks.modular_arithmetic import ModularArithmetic
 from ropejax.tasks.modular_arithmetic_brackets import ModularArithmeticBrackets
+from ropejax.tasks.next_symbol import NextSymbol
 from ropejax.tasks.odds_first import OddsFirst
 from ropejax.tasks.parity_check import ParityCheck
 from ropejax.tasks.parity_scratchpad import ParityScratchpad
@@ -71,16 +73,26 @@ MORE_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
 )
 """Tasks of other papers by name."""
 
-ALL_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType({**TASKS, **MORE_TASKS})
+TEXT_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
+    {"masked_text": MaskedText, "next_symbol": NextSymbol}
+)
+"""Tasks on text by name, with answers in place."""
+
+ALL_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
+    {**TASKS, **MORE_TASKS, **TEXT_TASKS}
+)
 """Every task by name; those of the benchmark come first."""
 
 __all__ = [
     "ALL_TASKS",
     "MORE_TASKS",
     "TASKS",
+    "TEXT_TASKS",
     "Autoregressive",
     "Batch",
     "Example",
     "Level",
+    "MaskedText",
+    "NextSymbol",
     "Task",
 ]

@@ -11,7 +11,8 @@ A row of a batch is laid out as
 
 where `o` is one placeholder symbol (`task.placeholder`) repeated once per output
 symbol: the model answers at the placeholders (Deletang et al. 2022, arXiv 2207.02098,
-appendix A).
+appendix A). Tasks on text have no placeholders: their answers are read at symbols of
+the input itself (`Task.in_place`).
 
 A row depends on its own key and its own length only; never on the batch size, on the
 other rows, or on how far the batch is padded.
@@ -44,7 +45,8 @@ class Batch(NamedTuple):
     Attributes:
         tokens: symbols, `[B, P]`; the input, then placeholders, then padding.
         targets: the right symbol at each placeholder, `[B, P]`, zero elsewhere.
-        target_mask: True at the placeholders: where the loss is taken, `[B, P]`.
+        target_mask: True at the placeholders (or, of answers in place, at the symbols
+            that are asked for): where the loss is taken, `[B, P]`.
         score_mask: True where accuracy is counted, `[B, P]`. Within `target_mask`; it
             is smaller for tasks whose answers vary in length, which score nothing
             after the end symbol.
@@ -63,8 +65,10 @@ class Example(NamedTuple):
 
     Attributes:
         inputs: symbols `[X]`; entries past the row's length are ignored.
-        targets: symbols `[Y]`; entries past `output_length(length)` are ignored.
-        score_mask: True where accuracy counts, `[Y]`; None where all outputs count.
+        targets: symbols `[Y]`; entries past `output_length(length)` are ignored. Of
+            answers in place, `[X]`, one for each input symbol.
+        score_mask: True where accuracy counts, `[Y]`; None where all outputs count. Of
+            answers in place, True at the symbols that are asked for, `[X]`.
     """
 
     inputs: Int[Array, " X"]
@@ -85,6 +89,10 @@ class Task:
     summary: ClassVar[str]
     level: ClassVar[Level | None] = None
     group: ClassVar[str] = "Chomsky hierarchy"
+    in_place: ClassVar[bool] = False
+    """Answers are read at the input's own symbols, and no output is placed behind."""
+    left_to_right: ClassVar[bool] = False
+    """The answer at a symbol is seen further on: models must not look ahead."""
 
     @property
     def input_vocab(self) -> int:
@@ -191,6 +199,8 @@ class Task:
     def _layout(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Batch:
         """One row: input, placeholders and padding at their places."""
         example = self._sample_row(rng, length, max_length)
+        if self.in_place:
+            return self._layout_in_place(example, length, max_length)
         num_inputs, num_outputs = self.input_length(length), self.output_length(length)
         place = jnp.arange(self.num_tokens(max_length))
         answer = place - num_inputs  # index into the outputs at each place
@@ -209,6 +219,22 @@ class Task:
             target_mask=is_output,
             score_mask=score_mask,
             lengths=jnp.asarray(num_inputs + num_outputs, jnp.int32),
+        )
+
+    def _layout_in_place(
+        self, example: Example, length: Int[Array, ""], max_length: int
+    ) -> Batch:
+        """One row of input and padding, with its answers at symbols of the input."""
+        is_input = jnp.arange(self.num_tokens(max_length)) < length
+        asked = is_input
+        if example.score_mask is not None:
+            asked = is_input & example.score_mask
+        return Batch(
+            tokens=jnp.where(is_input, example.inputs, 0).astype(jnp.int32),
+            targets=jnp.where(asked, example.targets, 0).astype(jnp.int32),
+            target_mask=asked,
+            score_mask=asked,
+            lengths=jnp.asarray(length, jnp.int32),
         )
 
 

@@ -5,22 +5,35 @@ and beside it a list of their names, shapes, dtypes and checksums, by which a st
 another model and a damaged file are told apart. Files are written in the background and
 appear under their step by one rename, so a kill at any moment leaves earlier ones
 whole.
+
+Several processes write a checkpoint together, each its own parts of the arrays, and
+read it each for itself: what one of them cannot read, none uses.
 """
 
+import functools
 import json
 import pathlib
 import warnings
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
+from ropejax.training.checkpoint_agreement import gathered, largest
+from ropejax.training.checkpoint_leaves import (
+    OtherStateError,
+    check_same,
+    checksum,
+    describe,
+    leaves_of,
+    raw,
+    sums,
+    undo_raw,
+)
 from ropejax.training.step import TrainState
 
 
@@ -35,7 +48,8 @@ class Checkpoints:
         directory: a folder of its own; made if absent.
         keep: how many of the newest to keep.
         keep_best: also keep the one with the lowest loss among those saved.
-        metadata: JSON values stored with each checkpoint, such as the run's config.
+        metadata: JSON values stored with each checkpoint, such as the run's config; or
+            a function that returns them when a state is saved.
         read_only: never write, delete or set aside; for reading beside a running run.
 
     Raises:
@@ -48,18 +62,22 @@ class Checkpoints:
         *,
         keep: int = 3,
         keep_best: bool = True,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         read_only: bool = False,
     ):
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}.")
         self.directory = pathlib.Path(directory).absolute()
-        self._metadata = dict(metadata or {})
+        fixed = metadata or {}
+        self._metadata = metadata if callable(metadata) else lambda: fixed
         self._read_only = read_only
         self._manager = None
         if read_only and not self.directory.is_dir():
             return
-        self._drop_unreadable_metrics()
+        if read_only or jax.process_index() == 0:
+            self._drop_unreadable_metrics()
+        if not read_only:
+            largest(0)  # the others wait for that
         if read_only:
             options = ocp.CheckpointManagerOptions(
                 read_only=True, create=False, save_interval_steps=0
@@ -92,7 +110,8 @@ class Checkpoints:
 
         A damaged checkpoint is named in a `CheckpointWarning`, and the one before it is
         used; if that one can be read, the damaged one is moved to the folder
-        `<directory>.damaged`.
+        `<directory>.damaged`. Several processes, which must all call it, use the newest
+        one that all of them can read.
 
         Args:
             like: a state of the same model and optimizer; arrays are placed as there.
@@ -101,18 +120,17 @@ class Checkpoints:
             ValueError: if a checkpoint is of another model or optimizer, or there are
                 checkpoints but none can be read.
         """
-        found, damaged = self.steps(), []
+        self.wait()
+        found, damaged = self._common_steps(), []
         for step in reversed(found):
-            try:
-                state = self._read(step, like)
-            except _OtherStateError as other:
-                raise ValueError(str(other)) from None
-            except Exception as error:
-                damaged.append(step)
-                _warn(f"{self.directory / str(step)} is damaged", error)
-            else:
+            state, other, reason = self._attempt(step, like)
+            if other:
+                raise ValueError(other)
+            if state is not None:
                 self._set_aside(damaged)
                 return state
+            damaged.append(step)
+            _warn(f"{self.directory / str(step)} is damaged", reason)
         if found:
             raise ValueError(
                 f"none of the checkpoints {found} in {self.directory} can be read; "
@@ -128,10 +146,12 @@ class Checkpoints:
         """
         if step not in self.steps():
             raise ValueError(f"no checkpoint at {step=}; there are {self.steps()}.")
-        try:
-            return self._read(step, like)
-        except _OtherStateError as other:
-            raise ValueError(str(other)) from None
+        self.wait()
+        state, other, reason = self._attempt(step, like)
+        if state is None:
+            path = self.directory / str(step)
+            raise ValueError(other or f"the checkpoint {path} is damaged ({reason}).")
+        return state
 
     def save(self, state: TrainState, metrics: Mapping[str, float]) -> None:
         """Writes a state in the background; the caller may go on and reuse its buffers.
@@ -141,18 +161,19 @@ class Checkpoints:
             metrics: `loss` ranks checkpoints; others are kept beside it.
         """
         # A copy, since the next training step overwrites these buffers in place.
-        leaves = jax.tree.map(jnp.copy, _leaves(state))
+        leaves = jax.tree.map(jnp.copy, leaves_of(state))
+        numbers = {name: raw(leaf) for name, leaf in leaves.items()}
         about = {
-            "leaves": {name: _describe(leaf) for name, leaf in leaves.items()},
-            "checksums": {name: _checksum(leaf) for name, leaf in leaves.items()},
-            "metadata": self._metadata,
+            "leaves": {name: describe(leaf) for name, leaf in leaves.items()},
+            "checksums": {name: checksum(leaf) for name, leaf in leaves.items()},
+            "metadata": dict(self._metadata()),
         }
+        if None in about["checksums"].values():
+            about["sums"] = sums(numbers)
         self._manager.save(
             int(state.step),
             args=ocp.args.Composite(
-                state=ocp.args.StandardSave(
-                    {name: _raw(leaf) for name, leaf in leaves.items()}
-                ),
+                state=ocp.args.StandardSave(numbers),
                 about=ocp.args.JsonSave(about),
             ),
             metrics={name: float(value) for name, value in metrics.items()},
@@ -171,38 +192,70 @@ class Checkpoints:
 
     def metadata(self, step: int) -> dict[str, Any]:
         """Returns what `metadata` was when a step was saved."""
+        self.wait()
         return self._about(step)["metadata"]
 
     def _about(self, step: int) -> dict[str, Any]:
-        args = ocp.args.Composite(about=ocp.args.JsonRestore())
-        return self._manager.restore(step, args=args).about
+        text = (self.directory / str(step) / "about" / "metadata").read_text()
+        return json.loads(text)
 
-    def _read(self, step: int, like: TrainState) -> TrainState:
-        about = self._about(step)
-        wanted = _leaves(like)
-        _check_same(self.directory / str(step), about["leaves"], wanted)
+    def _common_steps(self) -> list[int]:
+        """The steps that all processes see."""
+        seen = [set(json.loads(text)) for text in gathered(json.dumps(self.steps()))]
+        return sorted(set.intersection(*seen))
+
+    def _attempt(
+        self, step: int, like: TrainState
+    ) -> tuple[TrainState | None, str, str]:
+        """Returns a state, or None with how it differs from ours or is damaged."""
+        wanted, state = leaves_of(like), None
+        other = reason = ""
+        try:
+            about = self._about(step)
+            check_same(self.directory / str(step), about["leaves"], wanted)
+            state = self._read(step, wanted, about)
+        except OtherStateError as error:
+            other = str(error)
+        except Exception as error:
+            reason = _first_line(error)
+        others, reasons = zip(
+            *(json.loads(text) for text in gathered(json.dumps([other, reason]))),
+            strict=True,
+        )
+        if not any(others + reasons) and "sums" in about:
+            reasons = (_differing(about["sums"], sums(state)),)
+        if any(others) or any(reasons):
+            return None, next(filter(None, others), ""), _told(reasons)
+        leaves = [undo_raw(state[name], leaf) for name, leaf in wanted.items()]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves), "", ""
+
+    def _read(
+        self, step: int, wanted: Mapping[str, jax.Array], about: Mapping[str, Any]
+    ) -> dict[str, jax.Array]:
+        """Reads this process's parts of the arrays; no other process needs to."""
         abstract = {
-            name: jax.ShapeDtypeStruct(raw.shape, raw.dtype, sharding=raw.sharding)
-            for name, raw in ((name, _raw(leaf)) for name, leaf in wanted.items())
+            name: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=one.sharding)
+            for name, one in ((name, raw(leaf)) for name, leaf in wanted.items())
         }
-        args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-        raw = self._manager.restore(step, args=args).state
-        for name, checksum in about["checksums"].items():
-            if checksum is not None and _checksum(raw[name]) not in (checksum, None):
+        found = _reader().restore(
+            self.directory / str(step) / "state",
+            args=ocp.args.StandardRestore(abstract),
+        )
+        for name, known in about["checksums"].items():
+            if known is not None and checksum(found[name]) not in (known, None):
                 raise OSError(f"{name} differs from what was written")
-        leaves = [_like(raw[name], leaf) for name, leaf in wanted.items()]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+        return found
 
     def _set_aside(self, steps: list[int]) -> None:
         if self._read_only or not steps:
             return
         folder = self.directory.with_name(self.directory.name + ".damaged")
-        folder.mkdir(exist_ok=True)
         for step in steps if jax.process_index() == 0 else []:
+            folder.mkdir(exist_ok=True)
             taken = len(list(folder.glob(f"{step}*")))
             name = f"{step}.{taken}" if taken else str(step)
             (self.directory / str(step)).rename(folder / name)
-        multihost_utils.sync_global_devices("damaged checkpoints are set aside")
+        largest(0)  # the others wait for that
         self._manager.reload()
 
     def _drop_unreadable_metrics(self) -> None:
@@ -216,7 +269,7 @@ class Checkpoints:
                         f"{path} cannot be read ({error}); open the folder for writing "
                         "once, as training does, to drop it."
                     ) from None
-                _warn(f"{path.parents[1]} has lost its metrics", error)
+                _warn(f"{path.parents[1]} has lost its metrics", _first_line(error))
                 path.unlink(missing_ok=True)
 
     def _metrics(self, step: int) -> dict[str, float]:
@@ -227,70 +280,38 @@ class Checkpoints:
             return {}
 
 
-def _warn(what: str, error: Exception) -> None:
-    reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+@functools.cache
+def _reader() -> ocp.Checkpointer:
+    """Reads without a word to other processes, each of which may fail alone."""
+    me = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"reader{me}"
+    )
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
+
+
+def _differing(known: Mapping[str, int], found: Mapping[str, int]) -> str:
+    names = [name for name in known if known[name] != found[name]]
+    return f"{names[0]} differs from what was written" if names else ""
+
+
+def _told(reasons: tuple[str, ...]) -> str:
+    """The first reason, and whose it is if there are several processes."""
+    for number, reason in enumerate(reasons):
+        if reason:
+            return reason if len(reasons) == 1 else f"process {number}: {reason}"
+    return ""
+
+
+def _warn(what: str, reason: str) -> None:
     warnings.warn(f"the checkpoint {what} ({reason}).", CheckpointWarning, stacklevel=3)
 
 
-class _OtherStateError(Exception):
-    """The checkpoint is whole, but of another model or optimizer."""
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200] or type(error).__name__
 
 
 def _minus_loss(metrics: Mapping[str, float]) -> float:
     loss = metrics.get("loss", float("nan"))
     return -loss if np.isfinite(loss) else float("-inf")
-
-
-def _leaves(state: TrainState) -> dict[str, jax.Array]:
-    """Returns the arrays of a state by their path, such as `params/readout/kernel`."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(state)
-    name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
-    return {name(path): jnp.asarray(leaf) for path, leaf in paths}
-
-
-def _is_key(leaf: jax.Array) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _raw(leaf: jax.Array) -> jax.Array:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _like(raw: jax.Array, leaf: jax.Array) -> jax.Array:
-    if _is_key(leaf):
-        return jax.random.wrap_key_data(raw, impl=jax.random.key_impl(leaf))
-    return raw
-
-
-def _describe(leaf: jax.Array) -> str:
-    """Dtype and shape; of keys their value too, which only another seed changes."""
-    if _is_key(leaf):
-        return f"{leaf.dtype} {np.asarray(_raw(leaf)).tolist()}"
-    return f"{leaf.dtype}{list(leaf.shape)}"
-
-
-def _checksum(leaf: jax.Array) -> int | None:
-    """CRC-32 of the bytes; None where other processes hold a part of them."""
-    raw = _raw(leaf)
-    if not (raw.is_fully_addressable or raw.is_fully_replicated):
-        return None
-    return zlib.crc32(np.ascontiguousarray(raw).reshape(-1).view(np.uint8))
-
-
-def _check_same(
-    path: pathlib.Path, found: Mapping[str, str], wanted: Mapping[str, jax.Array]
-) -> None:
-    """Raises `_OtherStateError` naming what differs, if anything does."""
-    ours = {name: _describe(leaf) for name, leaf in wanted.items()}
-    lines = [
-        f"{name}: {found.get(name, 'absent')} there, {ours.get(name, 'absent')} here"
-        for name in sorted(found.keys() | ours.keys())
-        if found.get(name) != ours.get(name)
-    ]
-    if lines:
-        more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
-        raise _OtherStateError(
-            f"the checkpoint {path} is of another model, optimizer or seed: "
-            f"{'; '.join(lines[:5])}{more}. Use the config that it was trained with, "
-            "or another workdir."
-        )

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ropejax.nn import TransformerSpec
+from ropejax.nn.looped import LoopSpan
 from ropejax.positions.base import Placement
 from ropejax.tasks.base import Batch
 from ropejax.training.losses import Sums, batch_sums
@@ -20,6 +21,7 @@ def apply_model(
     *,
     rng: Rng | None = None,
     first_row: int | Int[Array, ""] = 0,
+    span: LoopSpan | None = None,
 ) -> Float[Array, "B P V"]:
     """Returns the model's logits at every token of a batch.
 
@@ -30,13 +32,15 @@ def apply_model(
         placement: where its tokens are.
         rng: PRNG key for dropout; None at evaluation.
         first_row: row of the whole batch with which these start: dropout.
+        span: the loops of a looped model to run; all if None.
 
     Returns:
         Logits `[B, P, V]`.
     """
     valid = jnp.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    given = {} if span is None else {"span": span}  # other models have no loops
     return model.bind(params)(
-        batch.tokens, placement, valid=valid, rng=rng, first_row=first_row
+        batch.tokens, placement, valid=valid, rng=rng, first_row=first_row, **given
     )
 
 
@@ -46,6 +50,7 @@ def gradients(
     batch: Batch,
     placement: Placement,
     dropout_rng: Rng,
+    loops_rng: Rng | None = None,
 ) -> tuple[Params, Sums]:
     """Returns the gradient of a batch's mean loss, and what the batch adds up to.
 
@@ -57,12 +62,19 @@ def gradients(
         batch: the batch.
         placement: where its tokens are.
         dropout_rng: PRNG key for dropout.
+        loops_rng: PRNG key of the step's draw of loops; for a progressive loss.
+
+    Returns:
+        The gradient, and sums of the answers after all loops (after the loops that were
+        drawn, where the progressive loss has no other term).
     """
     rows = recipe.batch_size // recipe.accumulate
     outputs = jnp.sum(batch.target_mask, dtype=jnp.float32)
     model, sharding = recipe.model, recipe.sharding
     if sharding is not None:
         model = sharding.model(model)
+        batch, placement = sharding.ordered(batch, placement)
+    spans = _spans(recipe, loops_rng)
 
     def part_loss(params, first_row):
         part, where = batch, placement
@@ -73,11 +85,20 @@ def gradients(
             part = part if sharding is None else sharding.batch(part)
         if sharding is not None:
             params = sharding.gathered(recipe.model, params)
-        logits = apply_model(
-            model, params, part, where, rng=dropout_rng, first_row=first_row
-        )
-        sums = batch_sums(logits, part)
-        return sums.loss / outputs, sums
+        terms = []
+        for weight, span in spans:
+            logits = apply_model(
+                model,
+                params,
+                part,
+                where,
+                rng=dropout_rng,
+                first_row=first_row,
+                span=span,
+            )
+            terms.append((weight, batch_sums(logits, part)))
+        loss = sum(weight * sums.loss / outputs for weight, sums in terms)
+        return loss, terms[0][1]
 
     of_part = jax.grad(part_loss, has_aux=True)
     if recipe.accumulate == 1:
@@ -90,3 +111,19 @@ def gradients(
     shapes = jax.eval_shape(of_part, params, firsts[0])
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.scan(add, zeros, firsts)[0]
+
+
+def _spans(
+    recipe: Recipe, loops_rng: Rng | None
+) -> list[tuple[float, LoopSpan | None]]:
+    """The terms of the loss: weights, each with the loops after which it is taken."""
+    progressive = recipe.progressive
+    if progressive is None:
+        return [(1.0, None)]
+    loops, weight = recipe.model.loops, progressive.weight
+    spans = []
+    if weight < 1:
+        spans.append((1.0 - weight, progressive.whole(loops)))
+    if weight > 0:
+        spans.append((weight, progressive.draw(loops_rng, loops)))
+    return spans

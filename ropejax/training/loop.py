@@ -73,7 +73,7 @@ def train(
         steps_per_dispatch: steps between two looks at the metrics.
         save_every: steps between two checkpoints; the last step is always saved.
         saver: where checkpoints are, or None.
-        on_dispatch: called after each dispatch.
+        on_dispatch: called after each dispatch, before its state is saved.
 
     Returns:
         The state after `steps` steps.
@@ -111,10 +111,10 @@ def train(
         done += count
         if int(state.step) < done:
             raise NonFiniteError(int(state.step), state)
-        if saver is not None and (done % save_every == 0 or done == steps):
-            saver.save(state, {"loss": float(metrics.loss.mean())})
         if on_dispatch is not None:
             on_dispatch(Progress(done, metrics, state, seconds))
+        if saver is not None and (done % save_every == 0 or done == steps):
+            saver.save(state, {"loss": float(metrics.loss.mean())})
     if saver is not None:
         saver.wait()
     return state

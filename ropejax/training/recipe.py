@@ -10,6 +10,7 @@ from ropejax.sharding import Sharding
 from ropejax.tasks.base import Task
 from ropejax.training.curriculum import Curriculum
 from ropejax.training.nonfinite import check_policy
+from ropejax.training.progressive import ProgressiveLoss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Recipe:
         nonfinite: what a loss or gradient that is not finite does: "stop" (training
             stands still before that step), "skip" (the step changes no parameter) or
             "count" (nothing; it shows in the metrics).
+        progressive: how the loops of a looped model enter its loss; None: it is taken
+            after all of them.
 
     Raises:
         ValueError: if these do not fit each other.
@@ -48,9 +51,12 @@ class Recipe:
     accumulate: int = 1
     sharding: Sharding | None = None
     nonfinite: str = "stop"
+    progressive: ProgressiveLoss | None = None
 
     def __post_init__(self):
         check_policy(self.nonfinite)
+        if self.progressive is not None:
+            self.progressive.check(getattr(self.model, "loops", 1))
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}.")
         if self.accumulate < 1 or self.batch_size % self.accumulate:

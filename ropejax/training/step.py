@@ -13,6 +13,7 @@ from ropejax.tasks.base import Batch
 from ropejax.training.gradients import apply_model as apply_model
 from ropejax.training.gradients import gradients as gradients
 from ropejax.training.nonfinite import is_finite, unless_finite
+from ropejax.training.progressive import step_rng
 from ropejax.training.recipe import Recipe as Recipe
 from ropejax.typing import Params, Rng
 
@@ -158,7 +159,12 @@ def update(
     Returns:
         The state after the step, and what the step reports.
     """
-    grads, sums = gradients(recipe, state.params, batch, placement, dropout_rng)
+    loops_rng = (
+        None if recipe.progressive is None else step_rng(state.length_rng, state.step)
+    )
+    grads, sums = gradients(
+        recipe, state.params, batch, placement, dropout_rng, loops_rng
+    )
     updates, opt_state = recipe.optimizer.update(grads, state.opt_state, state.params)
     metrics = StepMetrics(
         loss=sums.loss / sums.outputs,

@@ -134,6 +134,7 @@ def test_a_model_that_attends_to_all_alike_has_all_of_the_largest_entropy(rng):
     real = [n for length in LENGTHS for n in range(1, length + 1)]
     assert found.entropy.shape == (2, 2)
     np.testing.assert_allclose(found.entropy, np.mean(np.log(real)), atol=1e-5)
+    np.testing.assert_allclose(found.largest, np.mean(np.log(real)), atol=1e-5)
     np.testing.assert_allclose(found.of_largest, 1, atol=1e-5)
     # A query that sees n keys, itself the nearest, is (n - 1) / 2 from them on average.
     wanted = np.mean([(n - 1) / 2 for n in real])

@@ -212,7 +212,7 @@ def test_auto_chooses_by_length_and_says_why(caplog):
     )
     assert choice("dense", 9999).why == "asked for by name"
     with pytest.warns(UserWarning, match="Entmax needs whole rows"):
-        assert choice("auto", 4096, Entmax()).implementation == "dense"
+        assert choice("auto", 4096, Entmax(3.0)).implementation == "dense"
     with caplog.at_level("DEBUG", logger="ropejax.attention.api"):
         plain(*inputs())
     assert "dense attention: 24 queries x 24 keys are fewer" in caplog.text

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 from ropejax import masks
 from ropejax.attention import attend, blocks
 from ropejax.attention.api import dims_of
+from ropejax.attention.visibility import visible_pairs
 from ropejax.encodings import Dims, Encoding, Rotary
 from ropejax.tokens import Tokens, relative_positions, tokens
 from tests.attention import cases
@@ -278,19 +279,20 @@ def test_forward_mode_names_dense():
 
 
 @pytest.mark.parametrize(
-    ("mask", "visits"),
+    ("mask", "visits", "whole"),
     [
-        (masks.Causal(), 10),
-        (masks.Window.sliding(16), 7),
-        (masks.Chunked(16), 4),
-        (None, 16),
+        (masks.Causal(), 10, 6),
+        (masks.Window.sliding(16), 7, 0),
+        (masks.Chunked(16), 4, 0),
+        (None, 16, 16),
     ],
     ids=str,
 )
-def test_blocks_that_the_mask_rules_out_are_not_visited(mask, visits):
+def test_blocks_that_the_mask_rules_out_are_not_visited(mask, visits, whole):
     grid = blocks.grid(64, 16)
     plan = blocks.plan(tokens(64), tokens(64), mask, grid, grid, nearest_first=True)
     assert int(plan.count.sum()) == visits
+    assert int(plan.whole.sum()) == whole
     last = np.asarray(plan.order)[3, : int(plan.count[3])]
     assert (np.diff(last) < 0).all()
 
@@ -300,9 +302,30 @@ def test_other_segments_and_padding_are_not_visited():
     where = tokens(
         64, segments=jnp.arange(64)[None] // 32, valid=jnp.arange(64)[None] < 48
     )
-    seen = blocks.visible_blocks(where, where, None, grid, grid)
+    seen = blocks.known_blocks(where, where, None, grid, grid).some
     expected = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
     assert np.asarray(seen).astype(int).tolist() == expected
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_blocks_are_whole_only_where_every_pair_is_visible(name):
+    mask, q, k = MASKS[name], blocks.grid(LENGTH, 8), blocks.grid(LENGTH, 4)
+    where = tokens(LENGTH, valid=jnp.arange(LENGTH)[None] < LENGTH - 6)
+    query = blocks.padded_tokens(where, q, keys=False)
+    key = blocks.padded_tokens(where, k, keys=True)
+    known = blocks.known_blocks(query, key, mask, q, k)
+    pairs = np.asarray(visible_pairs(query, key, mask))
+    pairs = pairs.reshape(-1, q.count, q.size, k.count, k.size)
+    assert (np.asarray(known.all) <= pairs.all((0, 2, 4))).all()
+    assert (np.asarray(known.some) >= pairs.any((0, 2, 4))).all()
+
+
+def test_blocks_of_one_segment_are_whole():
+    grid = blocks.grid(64, 16)
+    where = tokens(64, segments=jnp.arange(64)[None] // 24)
+    whole = np.asarray(blocks.known_blocks(where, where, None, grid, grid).all)
+    wanted = np.diag([1, 0, 1, 1])
+    assert whole.astype(int).tolist() == wanted.tolist()
 
 
 def test_memory_is_linear_in_length():

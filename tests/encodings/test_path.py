@@ -162,7 +162,7 @@ def test_without_reflections_it_is_plain_attention():
         k,
         k,
         encoding=encoding,
-        params={},
+        params=layer(),
         key=where.replace(features=still),
         **given,
     )

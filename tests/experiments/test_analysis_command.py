@@ -80,6 +80,10 @@ def test_pictures_are_written_and_show_the_numbers(analysed):
         left.lines[0].get_xydata(), [[3, means[0, 0]], [8, means[1, 0]]]
     )
     np.testing.assert_allclose(left.lines[1].get_ydata(), means[:, 1])
+    # Of uniform attention: 3 or 8 symbols and the placeholder, seen by every token.
+    np.testing.assert_allclose(left.lines[2].get_ydata(), np.log([4, 9]), atol=1e-5)
+    assert left.lines[2].get_linestyle() == right.lines[-1].get_linestyle() == ":"
+    assert set(right.lines[-1].get_ydata()) == {1}
     for draw in analysis_pictures.PICTURES.values():
         for axes in draw(numbers).axes:
             assert axes.get_xlabel() or axes.get_ylabel()
@@ -106,3 +110,9 @@ def test_what_has_no_attention_is_refused(tmp_path):
     run_experiment(config, tmp_path, console=QUIET, summary=False)
     with pytest.raises(ValueError, match="a run of model.kind=rnn; only"):
         analyse_run(tmp_path)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**32 + 1])
+def test_a_seed_that_would_repeat_another_is_refused(analysed, seed):
+    with pytest.raises(ValueError, match=f"seed must be in 0 .. 2147483647.*{seed}"):
+        analyse_run(analysed[0], lengths=[3], samples=2, seed=seed)

@@ -16,8 +16,9 @@ from configs import base, che
 from experiments import lengths
 from experiments.building import build as build_module
 from experiments.building import mesh as mesh_module
-from experiments.building import options, overrides
-from experiments.building.build import PUBLISHED, build, make_encoding, make_positions
+from experiments.building import methods, options, overrides, progressive
+from experiments.building.build import build
+from experiments.building.methods import PUBLISHED, make_encoding, make_positions
 from ropejax.encodings import ENCODINGS, ALiBi, Encoding, LogScale, Rotary, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.encodings.interpolation import NTKAware
@@ -148,7 +149,7 @@ def test_every_field_of_the_config_is_read():
         *("study", "title", "log_every", "save_every", "keep", "steps_per_dispatch"),
         *mesh_module.AXES,  # read as a whole
     }
-    modules = build_module, mesh_module
+    modules = build_module, methods, progressive, mesh_module
     source = "".join(pathlib.Path(m.__file__).read_text() for m in modules)
     for path in overrides.all_fields(base.get_config()):
         name = path.split(".")[-1]
@@ -498,7 +499,8 @@ def test_compose_puts_encodings_together_by_name():
         encoding__options="rope=Rotary(), scale=LogScale(count=all)",
     )
     encoding = build(config).recipe.model.pattern[0].encoding
-    assert encoding == compose(rope=Rotary(), scale=LogScale(count="all"))
+    scale = LogScale(count="all", train_length=80)
+    assert encoding == compose(rope=Rotary(), scale=scale)
 
 
 @pytest.mark.parametrize(
@@ -538,4 +540,7 @@ def test_every_encoding_builds_by_its_name_or_says_that_it_is_causal(encoding):
         with pytest.raises(ValueError, match=r"model\.causal=True"):
             build(config)
         config.model.causal = True
-    assert build(config).recipe.model.pattern[0].encoding == ENCODINGS[encoding]()
+    wanted = ENCODINGS[encoding]()
+    if hasattr(wanted, "train_length"):  # in tokens: 6 symbols, and 6 of the answer
+        wanted = dataclasses.replace(wanted, train_length=12)
+    assert build(config).recipe.model.pattern[0].encoding == wanted

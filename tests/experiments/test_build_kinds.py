@@ -6,7 +6,7 @@ from configs import base
 from experiments.building.build import build
 from ropejax.encodings import Encoding, Rotary
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
-from ropejax.tasks import ALL_TASKS, MORE_TASKS, Autoregressive
+from ropejax.tasks import ALL_TASKS, MORE_TASKS, Autoregressive, MaskedText, NextSymbol
 
 
 def config_with(**changes):
@@ -24,6 +24,15 @@ def test_tasks_build_for_models_that_read_answers_back(name):
     assert recipe.model.dims.causal
     assert recipe.model.num_symbols == recipe.task.num_symbols
     assert recipe.model.pattern[0].mask is not None
+
+
+def test_text_is_asked_in_place_whatever_the_model():
+    task = lambda **changes: build(config_with(**changes)).recipe.task
+    masked = {"task__name": "masked_text"}
+    assert task(**masked) == task(**masked, model__kind="decoder") == MaskedText()
+    follows = {"task__name": "next_symbol", "task__options": "repeat=0.1"}
+    assert task(**follows, model__kind="decoder") == NextSymbol(repeat=0.1)
+    assert task(**follows, model__causal=True) == NextSymbol(repeat=0.1)
 
 
 def test_loops_and_injection_reach_the_model():
@@ -68,6 +77,15 @@ def test_an_encoder_decoder_has_an_encoding_of_its_own_for_cross_attention():
                 "encoding__options": "stream=digit, max_position=100",
             },
             "digits up to 119, but a table of 100 rows; set max_position=120",
+        ),
+        ({"task__name": "next_symbol"}, "which models that look ahead see; set model"),
+        (
+            {"task__name": "masked_text", "model__kind": "encoder_decoder"},
+            "has nothing to decode; set model.kind=decoder or encoder",
+        ),
+        (
+            {"task__name": "masked_text", "task__options": "path=nowhere"},
+            "path='nowhere' is no file",
         ),
         (
             {"encoding__name": "learned", "encoding__options": "stream=digit"},

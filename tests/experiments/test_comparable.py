@@ -194,3 +194,37 @@ def test_settings_of_a_task_that_were_made_unlike_are_named():
 )
 def test_lengths_are_written_briefly(lengths, text):
     assert comparable.ranges(lengths) == text
+
+
+def test_tasks_of_unlike_lengths_in_one_table_are_named():
+    alike = cells_of(
+        scored("a", 50), scored("c", 50, task="zoo", task_title="Zoo", encoding="x")
+    )
+    assert comparable.unlike_tasks(alike) == []
+    other = scored("c", 50, task="zoo", task_title="Zoo", train_max_length=3)
+    assert comparable.unlike_tasks(cells_of(scored("a", 50), other)) == [
+        "scores of tasks stand on unlike lengths: longest training length 2 (Reverse "
+        "String); 3 (Zoo)"
+    ]
+
+
+def test_an_encoder_and_a_decoder_on_one_task_are_told_apart_by_name():
+    """Else RoPE with two position schemes would seem to differ in nothing but these."""
+    configs = {
+        name: {"model": {"kind": kind}}
+        for name, kind in {"a": "encoder", "b": "decoder", "c": "lstm"}.items()
+    }
+    kept, _ = _kept(
+        scored("a", 50),
+        scored("b", 50, positions="randomized"),
+        scored("c", 50, encoding="lstm", encoding_title="LSTM"),
+        **configs,
+    )
+    assert {name: run.setting.label for name, run in kept.items()} == {
+        "a": "RoPE, consecutive, model.kind=encoder",
+        "b": "RoPE, randomized, model.kind=decoder",
+        "c": "LSTM, consecutive",
+    }
+    del configs["b"]
+    kept, _ = _kept(scored("a", 50), scored("c", 50, encoding="lstm"), **configs)
+    assert kept["a"].setting.label == "RoPE, consecutive"

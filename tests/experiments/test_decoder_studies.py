@@ -5,6 +5,7 @@ import pytest
 from configs import arithmetic, decoder
 from configs.studies import arithmetic as arithmetic_study
 from configs.studies import kazemnejad2023
+from experiments import lengths
 from experiments.building.build import build
 from experiments.study.sweep import expand
 from ropejax.positions import Abacus, Coupled, Randomized
@@ -19,7 +20,8 @@ from ropejax.positions import Abacus, Coupled, Randomized
         (kazemnejad2023, "mini", 15),
         (arithmetic_study, "full", 108),
         (arithmetic_study, "medium", 36),
-        (arithmetic_study, "mini", 6),
+        (arithmetic_study, "loops", 21),
+        (arithmetic_study, "mini", 18),
     ],
 )
 def test_forms_have_the_runs_that_their_files_tell(study, form, runs):
@@ -32,6 +34,8 @@ def test_forms_have_the_runs_that_their_files_tell(study, form, runs):
 
 def test_every_way_to_tell_places_of_digits_builds():
     for point in arithmetic_study.get_sweep("form=mini"):
+        if point["train.seed"]:
+            continue
         config = arithmetic_study.get_config("form=mini")
         config.update_from_flattened_dict(point)
         recipe = build(config).recipe
@@ -39,6 +43,34 @@ def test_every_way_to_tell_places_of_digits_builds():
         if point["positions.name"] in kind:
             assert isinstance(recipe.positions, kind[point["positions.name"]])
         assert recipe.model.loops == 2
+
+
+def test_loops_are_trained_after_all_of_them_and_by_the_progressive_loss():
+    seen = set()
+    for point in arithmetic_study.get_sweep("form=loops"):
+        config = arithmetic_study.get_config("form=loops")
+        config.update_from_flattened_dict(point)
+        model, train = config.model, config.train
+        assert model.num_layers * model.loops == 4
+        seen.add((model.loops, train.progressive_weight))
+        if train.seed == 0:
+            loss = build(config).recipe.progressive
+            assert (loss and loss.weight) == (train.progressive_weight or None)
+    assert seen == {(1, 0.0)} | {(n, w) for n in (2, 4) for w in (0.0, 0.5, 1.0)}
+
+
+@pytest.mark.fast
+def test_ids_of_the_test_are_trained():
+    """Abacus ids reach as far in training as without an offset at the longest sums."""
+    for form, tested in (("mini", 20), ("full", 30)):
+        config = arithmetic_study.get_config(f"form={form}")
+        assert lengths.parse(config.eval.lengths)[-1] == tested
+        for point in arithmetic_study.get_sweep(f"form={form}"):
+            if point["positions.name"] == "abacus":
+                text = point["positions.options"]
+                offset = int(text.partition("max_offset=")[2].partition(",")[0])
+                # A sum has one digit more than its numbers.
+                assert config.train.max_length + 1 + offset == tested + 1
 
 
 def test_abacus_moves_ids_in_training_and_not_in_the_test():

@@ -4,6 +4,7 @@ Fault: TFDS's parquet format loses rows in silence, so what is read back is comp
 with what was drawn, row by row.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -20,13 +21,15 @@ import tensorflow_datasets as tfds
 from rich.console import Console
 
 from configs import base
-from experiments.evaluate import evaluate_run
+from experiments.building.checks import Evaluation
+from experiments.evaluate import _as_held, evaluate_run
 from experiments.evaluation_sets import __main__ as evaluation_sets
 from experiments.evaluation_sets.builder import RopejaxEvaluation, make_set
 from experiments.evaluation_sets.content import SetKey, content_hash, task_text
-from experiments.evaluation_sets.read import read_set, read_sets
+from experiments.evaluation_sets.read import held_lengths, read_set, read_sets
 from experiments.results import store as results
 from experiments.running.run import run_experiment
+from ropejax.positions import Consecutive
 from ropejax.tasks import (
     ALL_TASKS,
     Autoregressive,
@@ -61,6 +64,7 @@ def drawn(key, size):
         (KEY, 9),
         (SetKey(ModularArithmetic(modulus=3), 8, 4, 2), 8),
         (SetKey(ALL_TASKS["stack_manipulation"](), 5, 4, 1), 8),
+        (SetKey(ALL_TASKS["masked_text"](), 9, 4, 1), 12),  # answers in place
     ],
 )
 def test_a_set_read_back_is_what_the_task_draws(key, size, tmp_path):
@@ -246,6 +250,9 @@ def test_a_run_scores_the_same_on_sets_as_on_fresh_examples_and_rows_say_which(
         3: hashes["reverse_string-length_3-samples_6-seed_1"],
         5: hashes["reverse_string-length_5-samples_6-seed_1"],
     }
+    # A further length, too, is scored without being asked for.
+    evaluation_sets.make_sets("reverse_string", [4], sets, samples=6, console=QUIET)
+    assert list(evaluate_run(run, sets=sets, console=QUIET)) == [3, 4, 5]
     # Another seed's examples score otherwise: the sets are what is scored.
     evaluation_sets.make_sets(
         "reverse_string", [3, 5], sets, samples=6, seed=2, console=QUIET
@@ -254,6 +261,41 @@ def test_a_run_scores_the_same_on_sets_as_on_fresh_examples_and_rows_say_which(
     assert {one.loss for one in other.values()}.isdisjoint(
         one.loss for one in fresh.values()
     )
+
+
+class Held:
+    """Sets by name alone, for what is chosen before they are read."""
+
+    def __init__(self, folder, *keys):
+        self.folder = folder
+        for key in keys:
+            key.folder(folder).mkdir(parents=True)
+
+    def chosen(self, changes, lengths_text=None):
+        asked = Evaluation(Consecutive(), (3, 5), samples=6, draws=4, seed=1)
+        asked = dataclasses.replace(asked, **changes)
+        return _as_held(KEY.task, asked, self.folder, lengths_text, changes)
+
+
+def test_what_is_not_given_is_as_the_sets_are(tmp_path):
+    key = lambda length, samples, seed, task=KEY.task: SetKey(
+        task, length, samples, seed
+    )
+    held = Held(tmp_path, key(7, 10, 1), key(9, 10, 1), key(5, 9, 1, EvenPairs()))
+    assert held_lengths(Autoregressive(KEY.task), tmp_path) == {(10, 1): (7, 9)}
+    found = held.chosen({})
+    assert (found.lengths, found.samples, found.seed) == ((7, 9), 10, 1)
+    assert found.draws == 2  # as many as divide the samples
+    assert held.chosen({}, lengths_text="3,5").lengths == (3, 5)
+    assert held.chosen({"draws": 5}).draws == 5
+    # What is asked for and not there is left to the refusal that says how to make it.
+    assert held.chosen({"seed": 2}).lengths == (3, 5)
+    several = Held(tmp_path, key(7, 12, 1))
+    with pytest.raises(ValueError, match="--samples=10 --seed=1, --samples=12 --seed"):
+        several.chosen({})
+    assert several.chosen({"samples": 12}).lengths == (7,)
+    own = Held(tmp_path, key(8, 6, 1))
+    assert (own.chosen({}).lengths, own.chosen({}).samples) == ((8,), 6)
 
 
 @pytest.mark.slow
@@ -268,3 +310,10 @@ def test_the_command_makes_sets_in_a_process_of_its_own(tmp_path):
     )
     sha256 = read_set(SetKey(EvenPairs(), 4, 3, 1), tmp_path).sha256
     assert sha256 in done.stdout
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**32 + 1])
+def test_a_seed_that_would_repeat_another_is_refused(seed, tmp_path):
+    with pytest.raises(ValueError, match=f"seed must be in 0 .. 2147483647.*{seed}"):
+        evaluation_sets.make_sets("even_pairs", [4], tmp_path, samples=2, seed=seed)

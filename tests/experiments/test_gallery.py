@@ -211,6 +211,13 @@ def test_the_contact_sheet_holds_every_picture_whole_and_in_order():
         assert np.ptp(columns) + 1 == wide / 2
 
 
+def test_a_sheet_of_a_few_pictures_is_no_larger_than_they_are():
+    sizes = ((20, 40), (30, 20))
+    sheet = contact_sheet([np.zeros((*size, 3)) for size in sizes])
+    gap = 16
+    assert sheet.shape == (15 + 2 * gap, 20 + 10 + 3 * gap, 3)
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

@@ -53,6 +53,13 @@ def test_mesh_and_rules_come_from_the_config():
             {"sequence": 8, "sequence_form": "rnig"},
             "mesh.sequence_form='rnig' .*'ring'",
         ),
+        ({"sequence_order": "zigzga"}, "mesh.sequence_order='zigzga' .*'zigzag'"),
+        ({"sequence_order": "zigzag"}, "spread over devices; set mesh.sequence"),
+        ({"sequence": 8, "sequence_order": "zigzag"}, "balances the work of a causal"),
+        (
+            {"sequence": 8, "sequence_order": "zigzag", "sequence_form": "ulysses"},
+            "mesh: .*balances the devices of a ring",
+        ),
         ({"tensor": -1, "rules": "heads=()"}, None),
         ({"fsdp": 8}, None),
     ],
@@ -69,5 +76,9 @@ def test_a_run_is_the_same_run_on_another_mesh():
     """So that a folder trained on eight devices can go on, and be scored, on one."""
     plain = workdir.plain
     one, many = plain(config_with()), plain(config_with(fsdp=8))
+    causal = config_with(sequence=8, sequence_order="zigzag")
+    causal.model.causal = True
+    assert build(causal).recipe.sharding.sequence_order == "zigzag"
+    assert build(without_mesh(plain(causal))).recipe.sharding is None
     assert workdir.config_hash(one) == workdir.config_hash(many)
     assert without_mesh(many) == one

@@ -1,5 +1,6 @@
 """Pictures show the figures that they claim to show, and can be told apart."""
 
+import dataclasses
 import itertools
 
 import matplotlib
@@ -157,9 +158,12 @@ def test_learning_curves_average_runs_over_parts_of_the_training(cells):
         if cell.task == "copy"
     ]
     figure = plots.learning_curves(pa.Table.from_pylist(rows), cells, "loss")
-    copy, sort = figure.axes
+    (copy,) = figure.axes  # nothing was logged of the other task: it has no panel
+    assert copy.get_title() == "Copy"
     assert len(copy.lines) == 3
-    assert not sort.lines  # nothing was logged there
+    (legend,) = figure.legends
+    said = "nothing logged (shorter than\ntrain.log_every):\nSort: rope, consecutive"
+    assert said in [text.get_text() for text in legend.get_texts()]
     (alone, *two) = copy.lines
     parts = np.arange(1, 201).reshape(100, 2).mean(axis=1)
     np.testing.assert_allclose(alone.get_xdata(), parts)
@@ -175,8 +179,57 @@ def test_learning_curves_of_runs_without_a_step_in_common_are_left_out(cells):
         for cell in cells
         for run in cell.runs
     ]
+    table = pa.Table.from_pylist(rows)
+    figure = plots.learning_curves(table, cells, "loss")
+    assert [len(axes.lines) for axes in figure.axes] == [1]
+    assert plots.any_logged(table, cells, "loss")
+
+
+def test_nothing_logged_at_all_is_no_picture(cells):
+    """Runs shorter than `train.log_every`, together with a run that is not shown."""
+    other = {"run_id": "another", "step": 1, "loss": 1.0, "accuracy": 0.5}
+    table = pa.Table.from_pylist([other])
+    assert not plots.any_logged(table, cells, "loss")
+    with pytest.raises(ValueError, match=r"lower train\.log_every"):
+        plots.learning_curves(table, cells, "loss")
+
+
+def test_a_single_logged_step_is_a_visible_point(cells):
+    rows = [
+        {"run_id": run.run_id, "step": 100, "loss": 1.0, "accuracy": 0.5}
+        for cell in cells
+        for run in cell.runs
+    ]
     figure = plots.learning_curves(pa.Table.from_pylist(rows), cells, "loss")
-    assert [len(axes.lines) for axes in figure.axes] == [1, 0]
+    for axes in figure.axes:
+        for line in axes.lines:
+            assert list(line.get_xdata()) == [100]
+            assert line.get_marker() in plot_style.MARKERS
+
+
+def test_what_only_some_settings_of_a_task_have_is_shown_as_theirs():
+    """Another longest training length, and a longer test."""
+    short = dict.fromkeys((1, 10, 20, 60), 0.9)
+    long = dict.fromkeys(LENGTHS, 0.9)
+    runs = [
+        dataclasses.replace(
+            _run("copy", "rope", "consecutive", 0, short), train_max=10, test_max=60
+        ),
+        _run("copy", "rope", "randomized", 0, long),
+    ]
+    figure = plots.accuracy_by_length(summaries.group_cells(runs))
+    (axes,) = figure.axes
+    to_data = axes.transData.inverted()
+    spans = [patch.get_extents().transformed(to_data) for patch in axes.patches]
+    assert [(s.x0, s.x1) for s in spans] == [
+        pytest.approx((0, 10)),
+        pytest.approx((10, TRAIN_MAX)),
+    ]
+    assert len({p.get_facecolor() for p in axes.patches}) == 2
+    (blind,) = _dots(axes)
+    assert list(blind.get_xdata()) == sorted({*short, *long})
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[-2:] == ["training lengths", "of some settings"]
 
 
 def test_files_are_written_in_each_format_and_do_not_change(cells, tmp_path):

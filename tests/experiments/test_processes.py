@@ -1,106 +1,287 @@
-"""Two processes with four devices each do what one with eight does."""
+"""Two processes train as one does, also if they are killed at random and started again.
+
+The small supervisor here does what a scheduler does: it starts both processes again,
+whatever they ended with, until both end well.
+"""
 
 import functools
-import os
-import pathlib
-import socket
-import subprocess
-import sys
+import json
+import random
+import signal
+import time
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
-from experiments.building.overrides import load
+from configs import base
 from experiments.results import store as results
 from experiments.running import processes
-from experiments.running.run import open_run, run_experiment
+from experiments.running.interrupt import RESTART
+from experiments.running.nonfinite import batch_of
+from experiments.running.run import open_run, read_run, run_experiment
+from ropejax.training import init_state
+from tests.experiments.process_pair import (
+    HEARTBEAT_S,
+    SMALL,
+    saved_steps,
+    start,
+    start_training,
+    training_words,
+)
 
-ROOT = pathlib.Path(__file__).parents[2]
-CONFIG = "configs/quickstart.py:short=yes"
-TINY = [
-    f"--config.{field}"
-    for field in (
-        "train.steps=4",
-        "train.steps_per_dispatch=2",
-        "train.save_every=2",
-        "train.batch_size=8",
-        "train.max_length=6",
-        "model.num_layers=1",
-        "model.embed_dim=16",
-        "optim.warmup_steps=1",
-        "eval.lengths=3,6",
-        "eval.buckets=6",
-        "eval.samples=16",
-        "mesh.data=4",
-        "mesh.fsdp=2",
-    )
-]
+STEPS = 48
+PATIENCE_S = HEARTBEAT_S + 60
+"""A process must have ended so long after another one was killed; mostly within 1 s."""
+
+STARTED_S = 300
+"""So long may a pair take to its next checkpoint, on a machine that has other work."""
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A folder of compiled programs, so that a new start need not compile again."""
+    return tmp_path_factory.mktemp("compiled")
 
 
-def together(folder, per_process=((), ())):
-    """Runs the command in two processes; returns exit codes and what they said."""
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"}
-    command = [
-        *(sys.executable, "-m", "experiments.main", f"--config={CONFIG}", *TINY),
-        *(f"--workdir={folder}", "--distributed", "--num_processes=2"),
-        f"--coordinator=127.0.0.1:{free_port()}",
-    ]
-    started = [
-        subprocess.Popen(
-            [*command, f"--process_id={number}", *extra],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for number, extra in enumerate(per_process)
-    ]
-    try:
-        said = [process.communicate(timeout=540)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    return [process.returncode for process in started], said
+def train(folder, compiled, steps=STEPS):
+    return start_training(folder, compiled, [f"train.steps={steps}"])
 
 
-def test_two_processes_train_as_one_does(tmp_path):
-    codes, said = together(tmp_path / "two")
-    assert codes == [0, 0], "\n".join(said)
-    assert "accuracy" in said[0]
-    assert "accuracy" not in said[1]  # only the first one speaks
-    assert len(list((tmp_path / "two" / "results").iterdir())) == 1
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, compiled):
+    """The folder of a run of two processes that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    with train(folder, compiled) as pair:
+        codes = pair.wait(2 * STARTED_S)
+        assert codes == [0, 0], "\n".join(pair.said())
+    return folder
 
-    run_experiment(load(CONFIG, TINY), tmp_path / "one", summary=False)
-    (_, two), (_, one) = open_run(tmp_path / "two"), open_run(tmp_path / "one")
-    assert int(two.step) == 4
-    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=2e-6)
+
+def numbers(folder: Path) -> list[bytes]:
+    """Every array of the newest state, bit for bit."""
+    _, state = open_run(folder)
+    leaves = jax.tree.leaves((state.step, state.params, state.opt_state))
+    return [np.asarray(leaf).tobytes() for leaf in leaves]
+
+
+def rows(folder: Path, kind: str, *names: str) -> list[tuple]:
+    """What was stored, without what depends on the clock."""
+    found = results.read(folder, kind).to_pylist()
+    return sorted(tuple(row[name] for name in names) for row in found)
+
+
+def assert_same_end(folder: Path, wanted: Path) -> None:
+    assert saved_steps(folder)[-1] == saved_steps(wanted)[-1]
+    assert numbers(folder) == numbers(wanted)
+    curve = ("step", "loss", "accuracy", "grad_norm", "mean_length", "learning_rate")
+    assert rows(folder, "training", *curve) == rows(wanted, "training", *curve)
+    scores = ("step", "length", "loss", "correct", "tokens", "exact", "rows")
+    assert rows(folder, "evaluation", *scores) == rows(wanted, "evaluation", *scores)
+    assert not list((folder / "checkpoints").glob("*tmp*"))
+
+
+# Together
+
+
+def test_two_processes_train_as_one_does(tmp_path, straight):
+    config = base.get_config()
+    config.update_from_flattened_dict(SMALL | {"train.steps": STEPS})
+    run_experiment(config, tmp_path, console=Console(quiet=True))
+    (_, two), (_, one) = open_run(straight), open_run(tmp_path)
+    assert int(two.step) == STEPS
+    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=2e-5)
     jax.tree.map(close, two.params, one.params)
-    rows = [results.read(tmp_path / name).to_pylist() for name in ("two", "one")]
-    fields = ("length", "correct", "tokens", "exact", "rows", "step", "run_id")
-    got, wanted = ([{f: row[f] for f in fields} for row in each] for each in rows)
-    assert got == wanted
-    assert len(got) == 2
+    counts = ("step", "length", "tokens", "rows")
+    assert rows(straight, "evaluation", *counts) == rows(
+        tmp_path, "evaluation", *counts
+    )
+    curves = (rows(f, "training", "step", "loss") for f in (straight, tmp_path))
+    np.testing.assert_allclose(*curves, rtol=0, atol=1e-5)
+
+
+def test_only_the_first_process_speaks_and_writes_rows(straight):
+    first, second = sorted(straight.with_name("run.logs").iterdir())
+    assert "accuracy" in first.read_text()
+    assert "accuracy" not in second.read_text()
+    assert len(list((straight / "results").iterdir())) == 1
 
 
 def test_processes_that_disagree_are_refused_by_name(tmp_path):
-    codes, said = together(tmp_path, ((), ("--config.train.seed=1",)))
+    folder = tmp_path / "run"
+    own = ((), ("--config.train.seed=1",))
+    with start_training(folder, per_process=own) as pair:
+        codes, said = pair.wait(STARTED_S), pair.said()
     assert codes == [2, 2], "\n".join(said)
     for text in said:
         assert "train.seed is 0 in process 0 and 1 in process 1" in text
-    assert not list(tmp_path.iterdir())
+    assert not folder.exists()
+
+
+def test_other_versions_and_settings_of_jax_are_refused_by_name(monkeypatch):
+    def as_if_two(text):
+        other = json.loads(text) | {"orbax-checkpoint": "0.1", "jax_enable_x64": True}
+        return [text, json.dumps(other)]
+
+    monkeypatch.setattr(processes, "gathered", as_if_two)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="the processes disagree") as refused:
+        processes.check_agreement({})
+    told = str(refused.value)
+    assert "'0.1' in process 1" in told
+    assert "jax_enable_x64 is False in process 0 and True in process 1" in told
 
 
 def test_what_is_missing_or_misspelt_is_named(monkeypatch):
     with pytest.raises(ValueError, match="HOST:PORT"):
         processes.initialize("localhost")
+    with pytest.raises(ValueError, match="heartbeat_s must be at least 1 second"):
+        processes.initialize("localhost:1234", heartbeat_s=0)
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     with pytest.raises(ValueError, match="JAX_NUM_PROCESSES must be a number"):
         processes.initialize("localhost:1234")
+
+
+@pytest.mark.slow
+def test_the_batch_of_a_step_that_is_not_finite_is_kept_by_the_first(tmp_path):
+    """Whole, though no process has all of it."""
+    folder, fields = tmp_path / "run", ["optim.learning_rate=1e30", "train.steps=4"]
+    policy = ["train.nonfinite=skip"]
+    with start_training(folder, tmp_path / "compiled", [*fields, *policy]) as pair:
+        assert pair.wait(2 * STARTED_S) == [0, 0], "\n".join(pair.said())
+    run = read_run(folder)
+    state = init_state(run.experiment.recipe, 0)
+    kept = sorted((folder / "nonfinite").iterdir())
+    assert "step_0.npz" not in [path.name for path in kept]
+    for path in kept:
+        step = np.int32(path.stem.removeprefix("step_"))
+        batch, *_ = batch_of(run.experiment.recipe, state._replace(step=step))
+        for name, array in batch._asdict().items():
+            np.testing.assert_array_equal(np.load(path)[name], array)
+
+
+# Disturbed
+
+
+def steps_done(folder: Path) -> int:
+    return max(saved_steps(folder), default=0)
+
+
+def wait_for_a_moment(pair, folder: Path, draw: random.Random, early: bool) -> bool:
+    """Returns at some moment, and True if training has gone on since the start.
+
+    Args:
+        pair: the processes, just started.
+        folder: their workdir.
+        draw: source of the moment.
+        early: it may be before they have even found each other.
+    """
+    before = steps_done(folder)
+    if early and draw.random() < 0.25:
+        end = time.monotonic() + draw.uniform(0.2, 12.0)
+        pair.wait_until(lambda: time.monotonic() > end, 60)
+    else:
+        goal = before + draw.randint(1, 5)
+        pair.wait_until(lambda: steps_done(folder) >= goal, STARTED_S)
+        time.sleep(draw.uniform(0.0, 0.15))
+    assert len(pair.running()) == 2, "\n".join(pair.said())
+    return steps_done(folder) > before
+
+
+def check_left_alone(code: int | None, said: str) -> None:
+    """A process that lost the other has ended, and says why."""
+    assert code in {RESTART, -signal.SIGABRT}, said
+    if code == RESTART:
+        assert "has lost another one" in said
+    else:  # JAX's own word, or that of its transport
+        assert "another task died" in said or "gloo::" in said
+
+
+def kill(pair, folder: Path, draw: random.Random) -> str:
+    """`kill -9` of one process or of both; the other one ends by itself."""
+    training = wait_for_a_moment(pair, folder, draw, early=True)
+    victims = draw.choice([(0,), (1,), (0, 1)])
+    pair.send(signal.SIGKILL, *victims)
+    # One that waits for the other to start does so for minutes: a scheduler ends it.
+    codes = pair.wait(PATIENCE_S if training else 3)
+    for at in {0, 1} - set(victims):
+        if training or codes[at] is not None:
+            check_left_alone(codes[at], pair.said()[at])
+    return f"killed {victims} at step {steps_done(folder)}"
+
+
+def freeze(pair, folder: Path, draw: random.Random) -> str:
+    """One process stands still, its connections open; the other one ends by itself."""
+    wait_for_a_moment(pair, folder, draw, early=False)
+    victim = draw.randrange(2)
+    pair.send(signal.SIGSTOP, victim)
+    end = time.monotonic() + PATIENCE_S
+    pair.wait_until(lambda: time.monotonic() > end, 2 * PATIENCE_S)
+    check_left_alone(pair.processes[1 - victim].poll(), pair.said()[1 - victim])
+    return f"froze {victim} at step {steps_done(folder)}"
+
+
+def preempt(pair, folder: Path, draw: random.Random) -> str:
+    """SIGTERM to one: both save the same step, and ask to be started again."""
+    wait_for_a_moment(pair, folder, draw, early=False)
+    pair.send(signal.SIGTERM, draw.randrange(2))
+    codes, said = pair.wait(PATIENCE_S), pair.said()
+    assert codes == [RESTART, RESTART], "\n".join(said)
+    assert RESTART == 75
+    for text in said:
+        assert f"stopped at step {steps_done(folder)} of" in text
+    return f"preempted at step {steps_done(folder)}"
+
+
+def run_through(folder: Path, compiled: Path, events: list, steps: int) -> list[str]:
+    """Trains to the end, disturbed by all events; returns what happened."""
+    draw, done = random.Random(7), []
+    for event in events:
+        with train(folder, compiled, steps) as pair:
+            done.append(event(pair, folder, draw))
+    with train(folder, compiled, steps) as pair:
+        codes = pair.wait(2 * STARTED_S)
+        assert codes == [0, 0], "\n".join([*done, *pair.said()])
+    return done
+
+
+def test_kills_change_nothing(tmp_path, straight, compiled):
+    """Five, of one process or of both, and a scheduler that wants the machine."""
+    events = [kill, kill, preempt, kill, kill, kill]
+    done = run_through(tmp_path / "run", compiled, events, STEPS)
+    print(*done, sep="\n")
+    assert_same_end(tmp_path / "run", straight)
+
+
+@pytest.mark.slow
+def test_a_frozen_process_is_not_waited_for(tmp_path, straight, compiled):
+    events = [freeze, freeze]
+    run_through(tmp_path / "run", compiled, events, STEPS)
+    assert_same_end(tmp_path / "run", straight)
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_change_nothing(tmp_path, compiled):
+    """An hour on two cores."""
+    steps = 700
+    with train(tmp_path / "straight", compiled, steps) as pair:
+        assert pair.wait(1200) == [0, 0], "\n".join(pair.said())
+    events = [kill] * 100 + [preempt] * 8 + [freeze] * 2
+    random.Random(3).shuffle(events)
+    done = run_through(tmp_path / "run", compiled, events, steps)
+    print(*done, sep="\n")
+    assert_same_end(tmp_path / "run", tmp_path / "straight")
+
+
+def test_one_process_that_is_preempted_asks_to_be_started_again(tmp_path, compiled):
+    folder = tmp_path / "run"
+    fields = ["train.steps=400", "mesh.data=1", "mesh.fsdp=1"]
+    words = training_words(folder, compiled, fields)
+    with start(words, tmp_path / "logs", [()]) as alone:
+        alone.wait_until(lambda: steps_done(folder) >= 2, STARTED_S)
+        alone.send(signal.SIGTERM)
+        assert alone.wait(60) == [RESTART], alone.said()
+    (said,) = alone.said()
+    assert f"stopped at step {steps_done(folder)} of 400, all saved in" in said

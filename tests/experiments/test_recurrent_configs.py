@@ -1,9 +1,11 @@
 """Recurrent models from configs: what has no effect on them is refused, not ignored."""
 
+import re
+
 import pytest
 from rich.console import Console
 
-from configs import base, deletang
+from configs import base, che, deletang
 from experiments.building.build import build
 from experiments.evaluate import evaluate_run
 from experiments.results import store as results
@@ -41,14 +43,13 @@ def test_the_published_settings_build(architecture):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"encoding__name": "rope"}, "takes no position encoding, .*'rope'"),
+        ({"encoding__name": "rope"}, "change nothing: encoding.name='rope'. Set --con"),
         ({"encoding__options": "a=1"}, "No encoding|no setting|encoding.options"),
-        ({"positions__name": "randomized"}, "randomized positions would change noth"),
-        ({"positions__name": "shifted"}, "leave positions.name consecutive"),
-        ({"eval__positions": "evenly_spaced"}, "leave eval.positions consecutive"),
-        ({"model__num_heads": 4}, "model.num_heads=4 has no effect on model.kind=lstm"),
-        ({"model__causal": True}, "model.causal=True has no effect"),
-        ({"model__activation": "gelu"}, "leave it at 'relu'"),
+        ({"positions__name": "shifted"}, "Set --config.positions.name=consecutive;"),
+        ({"eval__positions": "evenly_spaced"}, "Set --config.eval.positions=consecut"),
+        ({"model__num_heads": 4}, "change nothing: model.num_heads=4. Set --config"),
+        ({"model__causal": True}, "--config.model.causal=False; or"),
+        ({"model__activation": "gelu"}, "--config.model.activation=relu; or"),
         ({"model__kind_options": "cell_width=4"}, "LSTM has no setting 'cell_width'"),
         ({"model__kind": "lsmt"}, "Did you mean 'lstm'"),
         ({"model__kind": "encoder", "model__kind_options": "a=1"}, "recurrent kinds"),
@@ -57,6 +58,22 @@ def test_the_published_settings_build(architecture):
 def test_what_would_change_nothing_is_refused(changes, match):
     with pytest.raises(ValueError, match=match):
         build(lstm(**changes))
+
+
+@pytest.mark.fast
+def test_all_that_has_to_change_is_said_at_once_and_then_it_builds():
+    """The first thing one tries: another model under the config at hand."""
+    config = che.get_config("task=parity_check,encoding=alibi,positions=randomized")
+    config.model.kind = "lstm"
+    config.model.num_heads = 4
+    with pytest.raises(ValueError, match="these would change nothing") as caught:
+        build(config)
+    said = str(caught.value)
+    assert "configs/deletang.py:architecture=lstm,task=parity_check" in said
+    for path, value in re.findall(r"--config\.([\w.]+)=(\S*?);? ", said):
+        group, _, name = path.partition(".")
+        config[group][name] = type(config[group][name])(value.strip('"'))
+    assert isinstance(build(config).recipe.model, RecurrentSpec)
 
 
 @pytest.mark.fast

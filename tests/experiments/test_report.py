@@ -298,3 +298,24 @@ def test_the_command_starts_without_jax_and_explains_itself():
     for option in ("--out", "--where", "--formats", "--no-compact"):
         assert option in text
     assert text.endswith("[]\n")
+
+
+def test_pictures_of_sensitivity_are_drawn_where_there_is_some(tmp_path):
+    """One seed a cell, and a learning rate a task: neither has been varied."""
+    for task, seed in (("even_pairs", 0), ("bucket_sort", 1)):
+        _write_run(tmp_path / task, task, "consecutive", seed, 150)
+    report.make_report(tmp_path, tmp_path / "out", formats=["svg"])
+    names = {path.stem for path in (tmp_path / "out").glob("*.svg")}
+    assert "accuracy_by_length" in names
+    assert not {"seed_sensitivity", "learning_rate_sensitivity"} & names
+
+
+def test_a_run_too_short_to_log_anything_is_named_and_has_no_empty_picture(tmp_path):
+    path = _write_run(tmp_path / "run", "even_pairs", "consecutive", 0, 150)
+    lines = path.read_text().splitlines()
+    path.write_text("".join(f"{x}\n" for x in lines if '"training"' not in x))
+    report.make_report(tmp_path, tmp_path / "out", formats=["svg"])
+    names = {found.stem for found in (tmp_path / "out").glob("*.svg")}
+    assert not {"training_loss", "training_accuracy"} & names
+    (line,) = json.loads((tmp_path / "out/report.json").read_text())["missing"]
+    assert line.startswith("no training curve of even_pairs-consecutive-0: nothing was")

@@ -229,13 +229,15 @@ def test_a_stopped_run_saves_and_resumes_to_the_same_end(
 
     before = signal.getsignal(number)
     monkeypatch.setattr(Curves, "add", stop)
-    with pytest.raises(StoppedError, match="stopped at step 4 of 20"):
+    with pytest.raises(StoppedError, match="stopped at step 4 of 20") as stopped:
         run_experiment(tiny(), tmp_path, console=QUIET)
+    assert stopped.value.code == {signal.SIGINT: 130, signal.SIGTERM: 75}[number]
     assert signal.getsignal(number) is before
     assert Checkpoints(tmp_path / "checkpoints", read_only=True).steps() == [4]
     monkeypatch.undo()
     resumed = run_experiment(tiny(), tmp_path, console=QUIET)
     assert numbers(tmp_path) == numbers(folder)
+    assert curve(tmp_path) == curve(folder)  # a point of 5 steps, stopped after 4
     assert rounded(resumed) == rounded(scores)
 
 

@@ -10,7 +10,8 @@ from experiments.building import build
 from experiments.running.workdir import flat
 from experiments.study import sweep
 from experiments.study.cost import Costs
-from ropejax.tasks import TASKS
+from ropejax.tasks import ALL_TASKS, TASKS, MaskedText
+from ropejax.training import Fixed
 
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "studies"
 NAMES = ("deletang2022", "ruoss2023", "su_robustness")
@@ -36,12 +37,14 @@ def runs_of(name, arg):
         ("ruoss2023", "form=draws", 4 * 4 * 3, 4 * 4),
         ("ruoss2023", "form=sorting", 4 * 2 * 3, 4 * 2),
         ("ruoss2023", "form=causal", 4 * 2 * 3, 4 * 2),
+        ("ruoss2023", "form=depth", 4 * 3 * 3, 4 * 3),
+        ("ruoss2023", "form=learning_rate", 4 * 3 * 3, 4),
         ("ruoss2023", "form=causal,scale=full", 15 * 2 * PAPER_RUNS, 15 * 2),
         ("deletang2022", "form=full", 15 * (5 + 4) * PAPER_RUNS, 15 * (5 + 4)),
         ("deletang2022", "form=medium", 15 * (5 + 4) * 3, 15 * (5 + 4)),
         ("deletang2022", "form=mini", (4 * 2 + 3) * 3, 4 * 2 + 3),
-        ("su_robustness", "form=full", 2 * 2 * 3 * PAPER_RUNS, 2 * 2 * 3),
-        ("su_robustness", "form=mini", 2 * 2 * 3 * 3, 2 * 2 * 3),
+        ("su_robustness", "form=full", 3 * 2 * 3 * PAPER_RUNS, 3 * 2 * 3),
+        ("su_robustness", "form=mini", 3 * 2 * 3 * 3, 3 * 2 * 3),
     ],
 )
 def test_a_form_has_the_runs_and_programs_that_it_says(name, arg, runs, programs):
@@ -98,16 +101,20 @@ def test_tables_of_studies_hold_every_task_of_the_benchmark():
         ("draws", {"positions.options"}),
         ("sorting", {"positions.options"}),
         ("causal", {"model.causal"}),
+        ("depth", {"model.num_layers"}),
+        ("learning_rate", {"optim.learning_rate"}),
         ("test_positions", set()),
     ],
 )
 @pytest.mark.parametrize("scale", ["mini", "full"])
 def test_an_ablation_changes_one_thing(form, changed, scale):
     runs = runs_of("ruoss2023", f"form={form},scale={scale}")
+    numbers = 3 if form == "learning_rate" else 1  # choices within a compiled program
     one_cell = [
         flat(run.config)
         for run in runs
-        if run.config["task"] == runs[0].config["task"] and run.rank == (0, 0)
+        if run.config["task"] == runs[0].config["task"]
+        and run.rank in [(0, choice) for choice in range(numbers)]
     ]
     differing = {
         name
@@ -141,7 +148,23 @@ def test_each_kind_of_model_and_positions_of_a_study_can_be_built(name, arg):
     for run in kinds.values():
         for settings in run.evaluations:
             built = build.build(run.config | {"eval": settings})
-            assert built.recipe.task.title == TASKS[run.config["task"]["name"]].title
+            title = ALL_TASKS[run.config["task"]["name"]].title
+            assert built.recipe.task.title == title
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("form", ["full", "mini"])
+def test_masked_text_is_trained_and_tested_as_in_sus_article(form, tmp_path):
+    """On 64 symbols, to 512; of a text of one's own, if it is named."""
+    file = tmp_path / "a text.txt"
+    file.write_text("some text, again and again. " * 30)
+    runs = runs_of("su_robustness", f"form={form},text={file}")
+    runs = [run for run in runs if run.config["task"]["name"] == "masked_text"]
+    for run in runs[:1]:
+        recipe = build.build(run.config).recipe
+        assert recipe.task == MaskedText(path=str(file))
+        assert recipe.curriculum == Fixed(64)
+        assert lengths.parse(run.evaluations[0]["lengths"])[-1] == 512
 
 
 @pytest.mark.fast

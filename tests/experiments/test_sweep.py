@@ -117,7 +117,7 @@ def test_a_model_scored_at_several_positions_is_trained_once():
     ("points", "message"),
     [
         ([], "no points"),
-        ([{"task.nam": "x"}], r"'task\.nam', which is no field .*task\.name"),
+        ([{"task.nam": "x"}], r"sweep sets 'task\.nam': .*'task\.name'"),
         ([{"train.steps": "many"}], r"train\.steps='many'"),
         ([{}, {"train.steps": 99}], r"same model .* differ in train\.steps"),
         ([{}, {"eval.samples": 16}], "could not be told apart"),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ropejax.tasks import ALL_TASKS, MORE_TASKS, TASKS
+from ropejax.tasks import ALL_TASKS, MORE_TASKS, TASKS, TEXT_TASKS
 from ropejax.tasks.scattered import chosen_places
 from tests.tasks.samples import UNOPTIMIZED, row
 
@@ -219,11 +219,11 @@ def test_documentation_is_complete_and_its_examples_are_right(name):
 
 @pytest.mark.fast
 def test_catalogues_keep_the_benchmark_apart():
-    assert list(ALL_TASKS) == [*TASKS, *MORE_TASKS]
-    assert all(task.level is None for task in MORE_TASKS.values())
+    assert list(ALL_TASKS) == [*TASKS, *MORE_TASKS, *TEXT_TASKS]
+    assert all(task.level is None for task in (MORE_TASKS | TEXT_TASKS).values())
     assert all(task.level is not None for task in TASKS.values())
     assert len({task.title for task in ALL_TASKS.values()}) == len(ALL_TASKS)
-    for task in MORE_TASKS.values():
+    for task in (MORE_TASKS | TEXT_TASKS).values():
         assert task.group != "Chomsky hierarchy"
         counts = [task().num_tokens(length) for length in range(1, 60)]
         assert counts == sorted(counts)

@@ -1,0 +1,66 @@
+"""The trained length of methods that ask for it: that of the run itself, if not given.
+
+RoPE's extensions, log n scaling and some layer patterns have a setting `train_length`,
+in tokens. In a config its default is what this run's longest training input is to the
+model: a decoder's includes the answer, a task's its separators.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from ropejax.tasks import Task
+
+SETTING = "train_length"
+
+
+def defaults(config: ConfigDict, task: Task) -> dict[str, int]:
+    """Returns the settings that follow from a run's training where they are not given.
+
+    Args:
+        config: the config.
+        task: its task, as its kind of model sees it.
+
+    Raises:
+        ValueError: if the task has no inputs of `train.max_length` symbols.
+    """
+    task.check_length(config.train.max_length)
+    return {SETTING: task.num_tokens(config.train.max_length)}
+
+
+def notes(config: ConfigDict, task: Task, model: Any) -> list[str]:
+    """Returns a line for each trained length that a run's model has.
+
+    Args:
+        config: the config.
+        task: its task, as its kind of model sees it.
+        model: its model.
+    """
+    own = defaults(config, task)[SETTING]
+    read = f"{own} tokens, inputs of up to {config.train.max_length} symbols"
+    lines = []
+    for name, length in dict.fromkeys(_found(model)):
+        if length == own:
+            lines.append(f"{SETTING} of {name} is that of this run: {read}.")
+        else:
+            lines.append(
+                f"note: {SETTING}={length} of {name} is not that of this run ({read}); "
+                "without it, it would be."
+            )
+    return lines
+
+
+def _found(value: Any) -> Iterator[tuple[str, int]]:
+    """Yields class names and trained lengths of all settings within settings."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _found(item)
+    if not dataclasses.is_dataclass(value):
+        return
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        if field.init and field.name == SETTING:
+            yield type(value).__name__, inner
+        yield from _found(inner)

@@ -1,0 +1,56 @@
+"""Next Symbol: what comes next in a text, asked for after each symbol."""
+
+import dataclasses
+
+from jaxtyping import Array, Int
+
+from ropejax.tasks.base import Example
+from ropejax.tasks.text import TextTask
+from ropejax.typing import Rng
+
+
+@dataclasses.dataclass(frozen=True)
+class NextSymbol(TextTask):
+    """Predicts each symbol of a text from those before it: language modelling.
+
+    The input is n symbols, the answer at each of them the one that follows; models must
+    be causal. The perplexity of a score, e to its mean loss, says how well a length is
+    predicted.
+
+    Attributes:
+        path: a file whose bytes are the text; the made-up language if empty.
+        num_letters: of the language: see `ropejax.tasks.language.Language`.
+        num_words: of the language.
+        num_classes: of the language.
+        repeat: of the language.
+        language: its number.
+
+    Examples:
+        the c -> he ca
+
+    References:
+        Press et al. 2021 (ALiBi), arXiv 2108.12409, section 2: perplexity at lengths
+        beyond those trained on.
+
+    Departures:
+        Windows are scored whole, the first symbols too, which have little context; the
+        paper also reports sliding windows.
+    """
+
+    title = "Next Symbol"
+    summary = "what follows each symbol of a text; causal models"
+    left_to_right = True
+
+    @property
+    def input_vocab(self) -> int:
+        """The text's symbols."""
+        return self.text_symbols
+
+    @property
+    def output_vocab(self) -> int:
+        """The text's symbols."""
+        return self.text_symbols
+
+    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        text = self.text(rng, length + 1, max_length + 1)
+        return Example(text[:-1], text[1:])

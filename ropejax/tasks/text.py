@@ -1,0 +1,120 @@
+"""What tasks on text share: where text comes from, and that answers are in place."""
+
+import dataclasses
+import functools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from ropejax.tasks.base import Task
+from ropejax.tasks.language import Language
+from ropejax.typing import Rng
+
+LARGEST_FILE = 2**26
+"""Most bytes of a file of text: it becomes a part of the compiled program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTask(Task):
+    """A task on text: that of a made-up language, or of a file of the user's own.
+
+    A file's symbols are its bytes, 256 of them; in a config: `path='text.txt'`. An
+    example is a window at a uniform place of the file, which must stay as it is while
+    it is used. Scores are taken on windows of the same file, so those of a small one
+    that is read many times say how well it is known by heart.
+
+    Attributes:
+        path: the file; the made-up language if empty.
+        num_letters: of the language: see `ropejax.tasks.language.Language`.
+        num_words: of the language.
+        num_classes: of the language.
+        repeat: of the language.
+        language: its number.
+    """
+
+    group = "text"
+    in_place = True
+
+    path: str = ""
+    num_letters: int = 15
+    num_words: int = 16
+    num_classes: int = 4
+    repeat: float = 0.5
+    language: int = 0
+
+    def __post_init__(self):
+        made_up = self._language()
+        if not self.path:
+            return
+        if made_up != Language():
+            raise ValueError(
+                f"path={self.path!r} is a text of its own, so settings of the made-up "
+                "language mean nothing; leave either out."
+            )
+        file_bytes(self.path)
+
+    def _language(self) -> Language:
+        return Language(
+            self.num_letters,
+            self.num_words,
+            self.num_classes,
+            self.repeat,
+            self.language,
+        )
+
+    @property
+    def text_symbols(self) -> int:
+        """Number of different symbols of the text."""
+        return 256 if self.path else self.num_letters + 1
+
+    def output_length(self, length):
+        """None: answers are at the input's own symbols."""
+        return 0 * length
+
+    def check_length(self, length: int) -> None:
+        """Raises ValueError also where the file is shorter than that."""
+        super().check_length(length)
+        if self.path and length >= file_bytes(self.path).size:
+            raise ValueError(
+                f"{self.path} has {file_bytes(self.path).size} bytes, too few for "
+                f"inputs of {length} symbols and the next one."
+            )
+
+    def text(
+        self, rng: Rng, length: Int[Array, ""], max_length: int
+    ) -> Int[Array, " {max_length}"]:
+        """Draws a text of `length` symbols, of which some others may follow.
+
+        Args:
+            rng: PRNG key.
+            length: symbols wanted; may be traced.
+            max_length: the longest that this shape can hold (static).
+        """
+        if not self.path:
+            return self._language().text(rng, max_length)
+        content = jnp.asarray(file_bytes(self.path))
+        start = jax.random.randint(rng, (), 0, content.size - length + 1)
+        place = jnp.minimum(start + jnp.arange(max_length), content.size - 1)
+        return content[place].astype(jnp.int32)
+
+
+@functools.lru_cache(maxsize=8)
+def file_bytes(path: str) -> np.ndarray:
+    """Returns the bytes of a file, read once.
+
+    Raises:
+        ValueError: if there is no such file, or it is empty or too large.
+    """
+    file = pathlib.Path(path)
+    if not file.is_file():
+        raise ValueError(f"path={path!r} is no file; paths start from where you are.")
+    size = file.stat().st_size
+    if not 2 <= size <= LARGEST_FILE:
+        raise ValueError(
+            f"path={path!r} has {size} bytes; a text has 2 to {LARGEST_FILE}. Cut a "
+            "part of it out, since all of it is kept on the device."
+        )
+    return np.fromfile(file, np.uint8)

@@ -1,0 +1,59 @@
+"""Language models by config: one run, scored beyond its length, with perplexity."""
+
+import io
+import math
+import pathlib
+import re
+
+import pytest
+from rich.console import Console
+
+from configs import text
+from experiments.building.build import build
+from experiments.evaluate import evaluate_run
+from experiments.running.run import run_experiment
+from ropejax.tasks import MaskedText, NextSymbol
+
+
+@pytest.mark.fast
+def test_each_task_has_the_model_that_it_is_for(tmp_path):
+    follows = build(text.get_config("encoding=alibi")).recipe
+    assert follows.task == NextSymbol()
+    assert follows.model.dims.causal
+    hidden = build(text.get_config("task=masked_text,positions=randomized")).recipe
+    assert hidden.task == MaskedText()
+    assert not hidden.model.dims.causal
+    file = tmp_path / "own text.txt"
+    file.write_text("words, and more words. " * 50)
+    own = build(text.get_config(f"text={file}")).recipe
+    assert own.task == NextSymbol(path=str(file))
+    assert own.model.num_outputs == 256
+    with pytest.raises(ValueError, match="task must be one of next_symbol, masked"):
+        text.get_config("task=copy")
+
+
+def test_a_run_reports_perplexity_by_length(tmp_path):
+    config = text.get_config("encoding=alibi")
+    small = {
+        "model.num_layers": 1,
+        "model.embed_dim": 8,
+        "model.num_heads": 2,
+        "optim.warmup_steps": 0,
+        "train.steps": 4,
+        "train.batch_size": 4,
+        "train.max_length": 8,
+        "eval.lengths": "8,12",
+        "eval.buckets": "12",
+        "eval.samples": 8,
+        "eval.draws": 1,
+    }
+    config.update_from_flattened_dict(small)
+    printed = io.StringIO()
+    run_experiment(config, pathlib.Path(tmp_path), console=Console(quiet=True))
+    console = Console(file=printed, width=200)
+    scores = evaluate_run(tmp_path, lengths_text="8,12", console=console)
+    line = re.search(r"perplexity by length: 8: (\S+), 12: (\S+)", printed.getvalue())
+    for found, score in zip(line.groups(), scores.values(), strict=True):
+        assert float(found) == pytest.approx(math.exp(score.mean_loss), rel=1e-3)
+        assert 1 < float(found) < 40  # 16 equally likely symbols, roughly
+        assert score.scored == score.outputs == 8 * score.length

@@ -1,0 +1,261 @@
+"""Text tasks: the made-up language against plain Python, masking by BERT's rules."""
+
+import collections
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ropejax.evaluation import LengthScore, _histogram, score_of
+from ropejax.tasks import TEXT_TASKS, draws
+from ropejax.tasks.language import Language
+from ropejax.tasks.masked_text import MaskedText
+from ropejax.tasks.next_symbol import NextSymbol
+from ropejax.training.losses import batch_sums
+from tests.tasks.samples import UNOPTIMIZED
+
+LENGTHS = np.array([1, 2, 3, 9, 10, 30, 47, 48] + [48] * 600)
+LONG = 48
+
+
+@functools.cache
+def drawn(task, max_length=LONG, rows=None):
+    sample = jax.jit(
+        functools.partial(task.sample, max_length=max_length),
+        compiler_options=UNOPTIMIZED,
+    )
+    lengths = np.minimum(LENGTHS[:rows], max_length)
+    return jax.tree.map(np.asarray, sample(jax.random.key(0), jnp.asarray(lengths)))
+
+
+@functools.cache
+def texts(language, length, rows):
+    draw = jax.jit(
+        jax.vmap(lambda rng: language.text(rng, length)), compiler_options=UNOPTIMIZED
+    )
+    return np.asarray(draw(jax.random.split(jax.random.key(0), rows)))
+
+
+def spelled(language):
+    """The words as tuples of letters, class by class."""
+    table, lengths = jax.tree.map(np.asarray, language.words())
+    words = [
+        tuple(row[: n - 1]) for row, n in zip(table.tolist(), lengths, strict=True)
+    ]
+    size = language.num_words
+    return [words[at : at + size] for at in range(0, len(words), size)]
+
+
+def written(language, rng, length):
+    """The text from the same random words, phrase after phrase, in plain Python."""
+    rngs = jax.random.split(rng, 3)
+    shares = [1 / rank for rank in range(1, language.num_words + 1)]
+    bounds = np.cumsum(shares) / sum(shares)
+    classes, phrases, text = spelled(language), [], []
+    size = len(classes)
+    raw = [np.asarray(draws.words(key, 200)).tolist() for key in rngs]
+    word_random, repeat_random, source_random = np.array(raw) / 2**32
+    while len(text) < length:
+        at = len(phrases)
+        if at and repeat_random[at] < language.repeat:
+            phrase = phrases[int(source_random[at] * at)]
+        else:
+            ranks = [
+                np.searchsorted(bounds, word_random[at * size + one], "right")
+                for one in range(size)
+            ]
+            phrase = [words[rank] for words, rank in zip(classes, ranks, strict=True)]
+        phrases.append(phrase)
+        for word in phrase:
+            text += [*word, 0]
+    return text[:length]
+
+
+@pytest.mark.parametrize(
+    "language",
+    [Language(), Language(num_letters=3, num_words=5, num_classes=2, repeat=0.8)],
+)
+def test_texts_agree_with_plain_python(language):
+    long = texts(language, 60, 4)
+    for rng, text in zip(jax.random.split(jax.random.key(0), 4), long, strict=True):
+        assert text.tolist() == written(language, rng, 60)
+
+
+def test_a_language_is_its_number_and_its_words_are_spelled_with_letters():
+    language = Language()
+    words = sum(spelled(language), [])
+    assert {len(word) for word in words} == set(range(1, 6))
+    assert {letter for word in words for letter in word} == set(range(1, 16))
+    assert spelled(dataclasses.replace(language, repeat=0.0)) == spelled(language)
+    assert spelled(dataclasses.replace(language, number=1)) != spelled(language)
+
+
+def test_words_follow_zipfs_law_and_phrases_repeat_as_often_as_told():
+    language = Language(num_letters=2000, num_words=50, num_classes=3, repeat=0.4)
+    classes = spelled(language)
+    first, repeated = collections.Counter(), []
+    for text in texts(language, 60, 3000).tolist():
+        words = " ".join(map(str, text)).split(" 0")
+        words = [tuple(int(x) for x in word.split()) for word in words[:-1]]
+        first[classes[0].index(words[0])] += 1
+        repeated.append(words[3:6] == words[:3])
+    share = np.array([first[rank] for rank in range(50)]) / 3000
+    law = 1 / np.arange(1, 51)
+    np.testing.assert_allclose(share, law / law.sum(), atol=0.03)
+    # The second phrase can repeat the first alone; by chance it hardly ever does.
+    assert np.mean(repeated) == pytest.approx(0.4, abs=0.03)
+
+
+TASKS = [MaskedText(), NextSymbol(), MaskedText(num_letters=2, rate=0.4, masked=0.5)]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_rows_do_not_depend_on_padding_and_answers_are_in_place(task):
+    batch, narrow = drawn(task), drawn(task, 11, 5)
+    for name in ("tokens", "targets", "target_mask", "score_mask"):
+        wide, small = getattr(batch, name)[:5], getattr(narrow, name)
+        np.testing.assert_array_equal(wide[:, :11], small)
+        assert not wide[:, 11:].any()
+    np.testing.assert_array_equal(batch.lengths, LENGTHS)
+    np.testing.assert_array_equal(batch.target_mask, batch.score_mask)
+    assert not batch.targets[~batch.target_mask].any()
+    assert not batch.target_mask[np.arange(LONG) >= LENGTHS[:, None]].any()
+    assert task.num_tokens(LONG) == LONG
+    assert set(np.unique(batch.tokens)) == set(range(task.input_vocab))
+
+
+def test_the_next_symbol_is_asked_for_everywhere():
+    batch = drawn(NextSymbol())
+    for row, length in enumerate(LENGTHS.tolist()):
+        tokens, targets = batch.tokens[row, :length], batch.targets[row, :length]
+        assert batch.target_mask[row].sum() == length
+        np.testing.assert_array_equal(tokens[1:], targets[:-1])
+
+
+@pytest.mark.parametrize("task", [MaskedText(), MaskedText(rate=0.4, masked=0.5)])
+def test_places_are_masked_by_berts_rules(task):
+    batch = drawn(task)
+    source = NextSymbol(
+        **{f.name: getattr(task, f.name) for f in dataclasses.fields(NextSymbol)}
+    )
+    kinds = collections.Counter()
+    for row, length in enumerate(LENGTHS.tolist()):
+        rng = jax.random.fold_in(jax.random.key(0), row)
+        asked = batch.target_mask[row]
+        # Half up; `round` would go to the even number.
+        assert asked.sum() == max(1, int(length * task.rate + 0.5))
+        assert task.num_asked(length) == asked.sum()
+        tokens, targets = batch.tokens[row], batch.targets[row]
+        if row < 8:
+            text = source.text(jax.random.split(rng, 4)[0], length, LONG)
+            np.testing.assert_array_equal(np.asarray(text)[asked], targets[asked])
+            np.testing.assert_array_equal(
+                np.asarray(text)[:length][~asked[:length]],
+                tokens[:length][~asked[:length]],
+            )
+        hidden = tokens[asked] == task.mask
+        kept = tokens[asked] == targets[asked]
+        kinds["mask"] += hidden.sum()
+        kinds["kept"] += kept.sum()
+        kinds["other"] += (~hidden & ~kept).sum()
+    total = sum(kinds.values())
+    # A uniform symbol is, one time in 16, the right one.
+    expected = {
+        "mask": task.masked,
+        "other": task.random * 15 / 16,
+        "kept": 1 - task.masked - task.random * 15 / 16,
+    }
+    for kind, share in expected.items():
+        assert kinds[kind] / total == pytest.approx(share, abs=0.02), kind
+    # All places are equally likely.
+    places = batch.target_mask[8:].mean(0)
+    np.testing.assert_allclose(places, task.num_asked(48) / 48, atol=0.09)
+
+
+def test_the_input_blind_baseline_is_the_most_frequent_symbol():
+    """Spaces; but every text begins with a letter."""
+    task = MaskedText()
+    batch = jax.tree.map(lambda x: x[8:], drawn(task))
+    logits = jnp.zeros((600, LONG, task.output_vocab)).at[..., 0].set(3.0)
+    sums = batch_sums(logits, batch)
+    histogram = _histogram(task, batch, jnp.arange(600) % 2)
+    score = score_of(48, sums, np.asarray(histogram))
+    spaces = (batch.targets == 0)[batch.target_mask].mean()
+    assert score.accuracy == pytest.approx(spaces)
+    assert score.scored == 600 * 7
+    assert spaces - 0.03 < score.input_blind < spaces + 0.1
+
+
+@pytest.mark.fast
+def test_perplexity_is_the_exponential_of_the_mean_loss():
+    """Of a model that knows nothing, the number of symbols."""
+    score = LengthScore(4, 8 * np.log(16), 8, 0, 8, 0, 2, 0)
+    assert score.perplexity == pytest.approx(16)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "text.bin"
+    content = np.random.default_rng(0).integers(0, 256, 5000).astype(np.uint8)
+    path.write_bytes(content.tobytes())
+    return str(path), content.tobytes()
+
+
+def test_windows_of_a_file_are_cut_anywhere(file):
+    path, content = file
+    batch = drawn(NextSymbol(path=path))
+    starts = []
+    for row, length in enumerate(LENGTHS.tolist()):
+        window = [*batch.tokens[row, :length], batch.targets[row, length - 1]]
+        if length > 8:  # long enough to be found in one place
+            starts.append(content.index(bytes(window)))
+    assert np.mean(starts) == pytest.approx(len(content) / 2, rel=0.1)
+    assert min(starts) < 100
+    assert max(starts) > len(content) - 150
+    masked = drawn(MaskedText(path=path), rows=8)
+    assert set(np.unique(masked.tokens)) <= set(range(257))
+
+
+@pytest.mark.fast
+def test_the_last_window_of_a_file_is_whole(tmp_path):
+    path = tmp_path / "short"
+    path.write_bytes(b"abcd")
+    task = NextSymbol(path=str(path))
+    batch = task.sample(jax.random.key(0), jnp.full(40, 3), max_length=3)
+    assert set(map(bytes, np.asarray(batch.tokens, np.uint8))) == {b"abc"}
+    assert set(map(bytes, np.asarray(batch.targets, np.uint8))) == {b"bcd"}
+    with pytest.raises(ValueError, match="4 bytes, too few for inputs of 4 symbols"):
+        task.check_length(4)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MaskedText(rate=0.0), "rate must be above 0 and at most 1, got 0.0"),
+        (lambda: MaskedText(masked=0.8, random=0.3), "together at most 1"),
+        (lambda: NextSymbol(repeat=1.0), "repeat must lie in 0 .. 1, 1 excluded"),
+        (lambda: NextSymbol(num_letters=1), "num_letters=1"),
+        (lambda: NextSymbol(num_words=0), "num_words must be at least 1"),
+        (lambda: NextSymbol(path="nothing.txt"), "path='nothing.txt' is no file"),
+        (
+            lambda: NextSymbol(path=__file__, repeat=0.1),
+            "made-up language mean nothing",
+        ),
+    ],
+)
+def test_settings_without_meaning_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("cls", TEXT_TASKS.values())
+def test_documentation_is_complete(cls):
+    for section in ("Examples:", "References:", "Departures:", "arXiv"):
+        assert section in cls.__doc__
+    for field in dataclasses.fields(cls):
+        assert f"{field.name}: " in cls.__doc__
