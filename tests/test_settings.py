@@ -22,7 +22,8 @@ from ropejax.positions import POSITIONS, Consecutive, PositionScheme
 
 def every_kind(base):
     """The classes of settings, in all modules of the package that has the base."""
-    package = importlib.import_module(base.__module__.rpartition(".")[0])
+    where = base.__module__.rpartition(".")[0]
+    package = importlib.import_module(where)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     found, left = [], [base]
@@ -30,7 +31,7 @@ def every_kind(base):
         kind = left.pop()
         found.append(kind)
         left += kind.__subclasses__()
-    return [kind for kind in found if kind.__module__.startswith("ropejax.")]
+    return [kind for kind in found if kind.__module__.startswith(f"{where}.")]
 
 
 KINDS = [

@@ -31,6 +31,8 @@ def test_attention_equals_the_official_code(case, implementation):
         gate_keys=settings["cope_sep_key"],
     )
     params = {"vectors": jnp.asarray(golden["pos_emb"].T)}
+    if encoding.gate_keys:  # the gates' keys are given below, not computed by these
+        params["gate_keys"] = jnp.zeros((1, *k.shape[2:]))
     where = tokens(q.shape[1])
     gates = golden.get("key_cope")
     key = (
