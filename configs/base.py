@@ -1,7 +1,7 @@
 """Every setting of an experiment: its meaning, its unit, and the papers' value.
 
 Other configs start from this one and change a few lines, so that what a file changes is
-the experiment. Names and numbers become objects in experiments/build.py.
+the experiment. Names and numbers become objects in experiments/building/build.py.
 
 Settings of a task, an encoding, a position scheme or a curriculum are written as the
 arguments of its class, for example `max_wavelength=5e5, layout=interleaved`; objects as

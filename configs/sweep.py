@@ -9,7 +9,7 @@ puts such lists together:
         return product({"task.name": ["parity_check"]}, encodings, {"train.seed": [0]})
 
 Names are those of a config's fields, with dots. That they exist, and that values are of
-their type, is checked in experiments/sweep.py.
+their type, is checked in experiments/study/sweep.py.
 """
 
 import itertools

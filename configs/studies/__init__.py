@@ -1,1 +1,1 @@
-"""Studies: configs with get_sweep beside get_config; see experiments/study.py."""
+"""Studies: configs with get_sweep beside get_config; see experiments/study/."""

@@ -96,6 +96,11 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
     model = make_model(config, task, encoding)
     cls = look_up(train.curriculum, CURRICULA, "train.curriculum")
     given = options.parse(train.curriculum_options, "train.curriculum_options")
+    if "max_length" in given:
+        raise ValueError(
+            f"train.curriculum_options={train.curriculum_options!r}: the longest "
+            f"length is train.max_length={train.max_length}; set that instead."
+        )
     curriculum = options.construct(
         cls,
         {"max_length": train.max_length} | given,

@@ -80,7 +80,7 @@ def concerned(case: str) -> tuple[str, ...]:
     if not fitting:
         raise ValueError(
             f"the golden case {case!r} concerns no known encoding; add the start of "
-            "its name to CONCERNS in experiments/catalogue_evidence.py."
+            "its name to CONCERNS in experiments/catalogue/evidence.py."
         )
     return tuple(dict.fromkeys(name for names in fitting for name in names))
 

@@ -59,5 +59,5 @@ def _axis(*sizes: int) -> str:
             return letters
     raise ValueError(
         f"an axis is {sizes[0]} for {_MODELS[0]} and {sizes[1]} for {_MODELS[1]}; add "
-        "what it is to _AXES in experiments/catalogue_shapes.py."
+        "what it is to _AXES in experiments/catalogue/shapes.py."
     )

@@ -156,7 +156,7 @@ def _wanted(encoding: Encoding, dims: Dims, structure, leaves) -> Any:
     try:
         made = prepared(dims)
         wider = prepared(dims._replace(embed_dim=2 * dims.embed_dim))
-    except (TypeError, ValueError):
+    except Exception:  # of a method's own code, which may want anything
         return None
 
     def shape(a, b):
@@ -171,7 +171,7 @@ def _wanted_features(encoding: Encoding, dims: Dims, structure, leaves) -> Any:
     """Structures of queries' and keys' features; None if they cannot be told."""
     try:
         made = features_of(encoding, *_sides(structure, leaves), dims)
-    except (TypeError, ValueError):
+    except Exception:  # as above
         return None
     return tuple(jax.tree.structure(features) for features in made)
 

@@ -47,10 +47,15 @@ def _backward(saved, d_out):
         jnp.swapaxes(v, 1, 2),
         preferred_element_type=jnp.float32,
     )
-    # "tbkh" and not "bkth": so XLA turns this operand, and leaves the weights alone.
+    if d_out.dtype == jnp.float32:
+        # "tbkh", not "bkth": so XLA turns this operand, and leaves the weights alone.
+        turned, equation = jnp.moveaxis(d_out, 2, 0), "tbkh,bkts->bkhs"
+    else:
+        # Small products of bfloat16 in that order are more than XLA's CPU backend can.
+        turned, equation = d_out, "bkth,bkts->bkhs"
     d_v = jnp.einsum(
-        "tbkh,bkts->bkhs",
-        jnp.moveaxis(d_out, 2, 0),
+        equation,
+        turned,
         _grouped(weights, v).astype(v.dtype),
         preferred_element_type=jnp.float32,
     )

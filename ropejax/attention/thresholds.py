@@ -170,10 +170,10 @@ def _above(alpha, logits, top, tau) -> Float[Array, "B N T S"]:
 
 
 def _raised(above: Array, power: float) -> Array:
-    """Returns `above ** power` where above is positive, else zero."""
-    positive = above > 0
+    """Returns `above ** power` where above is positive, else zero; NaN stays NaN."""
+    nothing = above <= 0
     power = int(power) if float(power).is_integer() else power
-    return jnp.where(positive, jnp.where(positive, above, 1.0) ** power, 0.0)
+    return jnp.where(nothing, 0.0, jnp.where(nothing, 1.0, above) ** power)
 
 
 def _of_tokens(rows: Float[Array, "B N T"]) -> Float[Array, "B T N 1"]:

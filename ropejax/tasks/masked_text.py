@@ -29,7 +29,7 @@ class MaskedText(TextTask):
         num_classes: of the language.
         repeat: of the language.
         language: its number.
-        rate: share of symbols that are asked for.
+        rate: share of symbols that are asked for, in whole thousandths.
         masked: share of those that are masked.
         random: share of those that are replaced.
 
@@ -57,7 +57,12 @@ class MaskedText(TextTask):
         super().__post_init__()
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate must be above 0 and at most 1, got {self.rate}.")
-        if min(self.masked, self.random) < 0 or self.masked + self.random > 1:
+        if abs(round(self.rate * 1000) - self.rate * 1000) > 1e-6:
+            raise ValueError(
+                f"rate={self.rate} must be a number of thousandths, so that places are "
+                f"counted exactly; take {max(round(self.rate, 3), 0.001)}."
+            )
+        if not (min(self.masked, self.random) >= 0 and self.masked + self.random <= 1):
             raise ValueError(
                 f"masked={self.masked} and random={self.random} are shares of one: "
                 "none below 0, and together at most 1."

@@ -77,10 +77,11 @@ class TextTask(Task):
     def check_length(self, length: int) -> None:
         """Raises ValueError also where the file is shorter than that."""
         super().check_length(length)
-        if self.path and length >= file_bytes(self.path).size:
+        wanted = length + self.left_to_right  # and what comes next
+        if self.path and wanted > file_bytes(self.path).size:
             raise ValueError(
-                f"{self.path} has {file_bytes(self.path).size} bytes, too few for "
-                f"inputs of {length} symbols and the next one."
+                f"{self.path} has {file_bytes(self.path).size} bytes, but examples of "
+                f"length {length} read {wanted}."
             )
 
     def text(

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from ropejax import masks
@@ -123,3 +124,18 @@ def test_projections_that_are_shared_with_the_model_are_left_to_prepare():
     shared, layer = initial(DeBERTa())
     params = encoding.prepare(shared, layer, WHERE, WHERE, DIMS)
     assert given(encoding, params).shape == (2, LENGTH, 4, 16)
+
+
+def test_what_a_method_of_ones_own_wants_besides_is_no_error_of_the_check():
+    class OfTheModel(Encoding):
+        def prepare(self, shared, layer, query, key, dims):
+            return {"table": shared["of the model"]}
+
+        def bias(self, params, query, key, scale):
+            return params["table"][None]
+
+    q = jnp.ones((1, 3, 2, 4))
+    where = tokens(3)
+    params = {"table": jnp.zeros((2, 3, 3))}
+    out = attend(q, q, q, encoding=OfTheModel(), params=params, query=where, key=where)
+    np.testing.assert_allclose(out, 1.0)

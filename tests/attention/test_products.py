@@ -37,3 +37,17 @@ def test_bfloat16_values_are_summed_in_float32():
     np.testing.assert_allclose(
         d_weights, jnp.broadcast_to(by_head, d_weights.shape), atol=1e-5
     )
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_small_bfloat16_products_run_compiled(kv_heads):
+    """Of some orders of axes XLA's CPU backend has no bfloat16 product."""
+    rng = np.random.default_rng(0)
+    weights = jax.nn.softmax(cases.normal(rng, 2, 4, 40, 40))
+    v = cases.normal(rng, 2, 40, kv_heads, 16).astype(jnp.bfloat16)
+    total = lambda weights, v: (weighted_heads(weights, v) ** 2).sum()
+    got = jax.jit(jax.grad(total, (0, 1)))(weights, v)
+    plain = lambda weights, v: (weighted_sum(weights, v) ** 2).sum()
+    wanted = jax.grad(plain, (0, 1))(weights, v.astype(jnp.float32))
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a.astype(jnp.float32), b, atol=0.05, rtol=0.05)

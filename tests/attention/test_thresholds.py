@@ -156,3 +156,22 @@ def test_keys_that_go_around_are_refused():
             normalizer=Entmax(),
             around="x",
         )
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_a_query_that_is_not_a_number_gives_none(implementation):
+    """Zeros there would hide it from whoever watches for steps that are not finite."""
+    q, k, v = jnp.asarray(cases.normal(np.random.default_rng(0), 3, 1, 4, 1, 4))
+    where = tokens(4)
+    out = attend(
+        q.at[0, 1].set(jnp.nan),
+        k,
+        v,
+        encoding=Encoding(),
+        query=where,
+        key=where,
+        normalizer=Entmax(1.5),
+        implementation=implementation,
+    )
+    broken = np.isnan(out).all((0, 2, 3))
+    np.testing.assert_array_equal(broken, [False, True, False, False])

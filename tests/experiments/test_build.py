@@ -145,7 +145,7 @@ def test_plain_dicts_do_as_well_as_config_dicts():
 
 def test_every_field_of_the_config_is_read():
     """A field that nothing reads would do nothing (fault B23)."""
-    elsewhere = {  # read by experiments/run.py and labels.py
+    elsewhere = {  # read by experiments/running
         *("study", "title", "log_every", "save_every", "keep", "steps_per_dispatch"),
         *mesh_module.AXES,  # read as a whole
     }
@@ -205,6 +205,10 @@ def test_every_field_of_the_config_is_read():
             "sort must be True or False, got 1",
         ),
         ({"train__curriculum_options": "min_length=50"}, "min_length must lie in"),
+        (
+            {"train__curriculum_options": "max_length=8"},
+            "train.max_length=40; set that",
+        ),
         ({"eval__lengths": "5:1"}, "cannot read '5:1' in lengths"),
         ({"eval__lengths": ""}, "cannot read '' in lengths"),
         ({"eval__buckets": "8,40"}, "the largest of eval.buckets, 40, must hold .* 50"),

@@ -405,5 +405,5 @@ def test_a_folder_without_a_run_is_named(tmp_path):
 
 
 def test_nothing_of_the_library_is_needed_but_plain_objects():
-    """The notebook form in the docstring of experiments/run.py is complete."""
+    """The notebook form in the docstring of experiments/running/run.py is complete."""
     assert "run_experiment(config," in run_module.__doc__

@@ -227,8 +227,9 @@ def test_the_last_window_of_a_file_is_whole(tmp_path):
     batch = task.sample(jax.random.key(0), jnp.full(40, 3), max_length=3)
     assert set(map(bytes, np.asarray(batch.tokens, np.uint8))) == {b"abc"}
     assert set(map(bytes, np.asarray(batch.targets, np.uint8))) == {b"bcd"}
-    with pytest.raises(ValueError, match="4 bytes, too few for inputs of 4 symbols"):
+    with pytest.raises(ValueError, match="4 bytes, but examples of length 4 read 5"):
         task.check_length(4)
+    MaskedText(path=str(path)).check_length(4)  # nothing comes next
 
 
 @pytest.mark.fast
@@ -236,6 +237,8 @@ def test_the_last_window_of_a_file_is_whole(tmp_path):
     ("make", "message"),
     [
         (lambda: MaskedText(rate=0.0), "rate must be above 0 and at most 1, got 0.0"),
+        (lambda: MaskedText(rate=0.0625), "number of thousandths, .* take 0.062"),
+        (lambda: MaskedText(masked=float("nan")), "masked=nan and random=0.1"),
         (lambda: MaskedText(masked=0.8, random=0.3), "together at most 1"),
         (lambda: NextSymbol(repeat=1.0), "repeat must lie in 0 .. 1, 1 excluded"),
         (lambda: NextSymbol(num_letters=1), "num_letters=1"),
