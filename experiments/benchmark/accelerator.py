@@ -21,7 +21,6 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from experiments.benchmark import attention_gpu, che, population
-from experiments.benchmark.timing import compiled, measure
 from experiments.plan.costs import make_plan, roofline
 from experiments.plan.hardware import HARDWARE
 from ropejax.encodings import Dims, Rotary
@@ -29,8 +28,7 @@ from ropejax.masks import Causal
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
 from ropejax.positions import Consecutive
 from ropejax.tasks import TASKS
-from ropejax.training import Fixed, Recipe, adam, init_state
-from ropejax.training.loop import compiled_steps
+from ropejax.training import Fixed, Recipe, adam
 
 
 def steps_part(small: bool) -> dict:
@@ -65,16 +63,7 @@ def decoder_part(small: bool) -> dict:
     Reverse String at 511 symbols, batch 16, so 1,022 tokens a row.
     """
     recipe = decoder_recipe(small)
-    state = init_state(recipe, 0)
-    options = {"recipe": recipe, "count": jnp.int32(1), "capacity": 1}
-    program, seconds = compiled(compiled_steps, state=state, **options)
-    holder = [state]
-
-    def call():
-        holder[0], metrics = program(state=holder[0], count=jnp.int32(1))
-        return metrics
-
-    cost = measure(program, call, compile_s=seconds)
+    program, cost = che.one_step(recipe)
     plan = make_plan(recipe)
     memory = program.memory_analysis()
     result = dataclasses.asdict(cost) | {

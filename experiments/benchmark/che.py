@@ -16,6 +16,7 @@ import numpy as np
 from rich.table import Table
 
 from experiments.benchmark.timing import (
+    Cost,
     compiled,
     in_own_process,
     measure,
@@ -72,6 +73,11 @@ def recipe_of(task: str, **changes) -> Recipe:
 def step_cost(task: str, length: int) -> dict:
     """One training step at one length."""
     recipe = recipe_of(task, curriculum=Fixed(length), buckets=(length,))
+    return dataclasses.asdict(one_step(recipe)[1])
+
+
+def one_step(recipe: Recipe) -> tuple[jax.stages.Compiled, Cost]:
+    """Returns the compiled program of one training step, and what it costs."""
     state = init_state(recipe, 0)
     program, seconds = compiled(
         compiled_steps, recipe=recipe, state=state, count=jnp.int32(1), capacity=1
@@ -82,7 +88,7 @@ def step_cost(task: str, length: int) -> dict:
         holder[0], metrics = program(state=holder[0], count=jnp.int32(1))
         return metrics
 
-    return dataclasses.asdict(measure(program, call, compile_s=seconds))
+    return program, measure(program, call, compile_s=seconds)
 
 
 def steps_part() -> dict:

@@ -41,6 +41,17 @@ class Scoring:
         """Returns the hash of the set that a length is scored on; None if fresh."""
         return self.sets[length].sha256 if self.sets else None
 
+    def row(self, one: LengthScore) -> dict[str, Any]:
+        """Returns a length's row of the results store: counts, and how they came."""
+        return {
+            **row(one),
+            **self.labels,
+            "test_max_length": self.evaluation.lengths[-1],
+            "position_draws": self.evaluation.draws,
+            "eval_seed": self.evaluation.seed,
+            "set_hash": self.set_hash(one.length),
+        }
+
     def examples(self, length: int, bucket: int) -> Batch:
         """Returns the examples of a length's set, padded to a bucket."""
         return self.sets[length].batch(self.task, bucket)
@@ -61,11 +72,6 @@ def score(
     evaluation = scoring.evaluation
     scores = known_scores(scoring, folder)
     missing = [length for length in evaluation.lengths if length not in scores]
-    extra = dict(scoring.labels) | {
-        "test_max_length": evaluation.lengths[-1],
-        "position_draws": evaluation.draws,
-        "eval_seed": evaluation.seed,
-    }
     total = len(evaluation.lengths)
     with Bar("score", total, len(scores), console=console) as bar:
         start = time.perf_counter()
@@ -73,8 +79,7 @@ def score(
         def on_length(one: LengthScore) -> None:
             nonlocal start
             now = time.perf_counter()
-            own = {"set_hash": scoring.set_hash(one.length), "wall_time_s": now - start}
-            writer.evaluation([row(one) | extra | own])
+            writer.evaluation([scoring.row(one) | {"wall_time_s": now - start}])
             start = now
             scores[one.length] = one
             bar.show(

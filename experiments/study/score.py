@@ -165,11 +165,6 @@ class _Evaluation:
     def _score_chunk(self, places: Sequence[int], missing: Sequence[int]) -> None:
         first = self.asked[0]
         evaluation = first.evaluation
-        extra = {
-            "test_max_length": evaluation.lengths[-1],
-            "position_draws": evaluation.draws,
-            "eval_seed": evaluation.seed,
-        }
         chosen = [self.params[at] for at in places]
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)
         title = f"score {len(places)} models"
@@ -182,10 +177,8 @@ class _Evaluation:
                 for at, score in zip(places, scores, strict=True):
                     if score.length in self.known[at]:
                         continue
-                    row = scoring.row(score) | dict(self.asked[at].labels) | extra
-                    row["set_hash"] = self.asked[at].set_hash(score.length)
-                    row["wall_time_s"] = (now - then) / len(places)
-                    self.runs[at].writer.evaluation([row])
+                    spent = {"wall_time_s": (now - then) / len(places)}
+                    self.runs[at].writer.evaluation([self.asked[at].row(score) | spent])
                     self.after_row(self.runs[at].run.run_id)
                 then = now
                 bar.show(missing.index(scores[0].length) + 1)

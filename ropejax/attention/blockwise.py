@@ -226,6 +226,7 @@ def _program(
         left, logits = normalizer.log_weights(
             shared["normalizer"], left, logits, visible, counts
         )
+        # Asked anew, so that it is computed only where this branch is taken.
         masked = lambda logits: jnp.where(
             visible_pairs(query, key, mask), logits, NEGATIVE
         )
