@@ -17,7 +17,7 @@ def weighted_heads(
 ) -> Float[Array, "B T N H"]:
     """Returns `sum_s weights[.., s] v[s]` in float32, grouped heads expanded.
 
-    What `ropejax.encodings.base.weighted_sum` returns; reverse mode only.
+    What `ropejax.encodings.heads.weighted_sum` returns; reverse mode only.
 
     Args:
         weights: attention weights, `[B, N, T, S]`.

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from ropejax.encodings.base import Dims, Encoding, Views, dot_product, weighted_sum
+from ropejax.encodings.base import Dims, Encoding, Views
+from ropejax.encodings.heads import dot_product, weighted_sum
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
 

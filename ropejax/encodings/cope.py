@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ropejax.encodings.base import Dims, Encoding, Views, dot_product
+from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.choices import positive
+from ropejax.encodings.heads import dot_product
 from ropejax.encodings.sequence_order import in_sequence, in_storage
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Bool, Float, Logits, Params, Rng

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ropejax.encodings.base import Dims, Encoding, Views, dot_product
+from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.buckets import deberta_buckets
 from ropejax.encodings.choices import positive
+from ropejax.encodings.heads import dot_product
 from ropejax.encodings.relative_terms import (
     clipped_rows,
     key_logits,

@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from ropejax.encodings.alibi import alibi_slopes
 from ropejax.encodings.angles import pair_angles
-from ropejax.encodings.base import Dims, Encoding, Views, per_head
+from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.choices import check_choice
+from ropejax.encodings.heads import per_head
 from ropejax.encodings.rotation import rotate
 from ropejax.encodings.sequence_order import in_sequence, in_storage
 from ropejax.tokens import Tokens, relative_positions

@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ropejax.encodings.base import Views, dot_product
+from ropejax.encodings.base import Views
 from ropejax.encodings.distance import Distance, matched
 from ropejax.encodings.frequency_map import FrequencyMap
+from ropejax.encodings.heads import dot_product
 from ropejax.encodings.rotary_base import Rotation
 from ropejax.manual_axes import varying_like
 from ropejax.tokens import Tokens

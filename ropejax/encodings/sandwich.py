@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ropejax.encodings.angles import rotation_angles
-from ropejax.encodings.base import Dims, Encoding, per_head
+from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.choices import positive
+from ropejax.encodings.heads import per_head
 from ropejax.encodings.relative_shift import in_order
 from ropejax.encodings.relative_terms import relative_bias
 from ropejax.encodings.sinusoids import sinusoids

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import jax
 
-from ropejax.encodings.base import Dims, Encoding, Views, dot_product, weighted_sum
+from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.choices import positive
+from ropejax.encodings.heads import dot_product, weighted_sum
 from ropejax.encodings.relative_terms import (
     clipped_rows,
     key_logits,

@@ -21,8 +21,9 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from ropejax.encodings.base import Dims, Encoding, Views, dot_product
+from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.heads import dot_product
 from ropejax.encodings.relative_shift import (
     first_offset,
     in_order,

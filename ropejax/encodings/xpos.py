@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from ropejax.encodings.base import Views, dot_product
+from ropejax.encodings.base import Views
 from ropejax.encodings.choices import positive
+from ropejax.encodings.heads import dot_product
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ropejax.attention.products import weighted_heads
-from ropejax.encodings.base import weighted_sum
+from ropejax.encodings.heads import weighted_sum
 from tests.attention import cases
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ropejax import testing
 from ropejax.encodings import ALiBi, Encoding
-from ropejax.encodings.base import per_head
+from ropejax.encodings.heads import per_head
 from ropejax.tokens import relative_positions
 
 
