@@ -146,7 +146,8 @@ def evaluate_run(
     with run.writer() as writer:
         scores = scoring.score(asked, state.params, run.folder, writer, console)
     shown = evaluation.lengths if len(evaluation.lengths) <= SHOWN_AT_MOST else None
-    tables.print_summary(results.read(run.folder), lengths=shown, console=console)
+    rows = scoring.without_other_examples(results.read(run.folder), asked)
+    tables.print_summary(rows, lengths=shown, console=console)
     if recipe.task.in_place:
         line = ", ".join(f"{n}: {one.perplexity:.4g}" for n, one in scores.items())
         console.print(f"perplexity by length: {line}", highlight=False, soft_wrap=True)

@@ -13,9 +13,10 @@ Prints the scores as a Markdown table, and writes into `--out`
     scores.tex          the tables tasks x settings, for a paper
     report.json         all of these figures in one file
     accuracy_by_length, score_heatmap, learning_rate_sensitivity, seed_sensitivity,
-    training_loss, training_accuracy
+    training_loss, training_accuracy, perplexity_by_length
                         .png and .pdf, or as `--formats` says; those of
-                        sensitivity where runs differ in nothing else
+                        sensitivity where runs differ in nothing else, that of
+                        perplexity for tasks on text
 """
 
 import argparse
@@ -101,6 +102,8 @@ def _draw(
         "accuracy_by_length": lambda: plots.accuracy_by_length(cells),
         "score_heatmap": lambda: plots_scores.score_heatmap(cells),
     }
+    if any(cell.perplexity_curve for cell in cells):
+        figures["perplexity_by_length"] = lambda: plots.perplexity_by_length(cells)
     if any(len(cell.chosen) > 1 for cell in cells):
         figures["seed_sensitivity"] = lambda: plots_scores.seed_sensitivity(cells)
     if any(len({run.learning_rate for run in cell.runs}) > 1 for cell in cells):

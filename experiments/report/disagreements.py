@@ -34,6 +34,7 @@ def _in_cell(cell: Cell, configs: Mapping[str, Flat]) -> Iterable[str]:
     facts: dict[str, list[Any]] = {
         "sequences a length": [ranges(run.samples[0]) for run in runs],
         "position draws": [ranges(run.samples[1]) for run in runs],
+        "examples": [run.examples for run in runs],
     }
     known = [configs[run.run_id] for run in runs if run.run_id in configs]
     if len(known) == len(runs):
@@ -43,6 +44,15 @@ def _in_cell(cell: Cell, configs: Mapping[str, Flat]) -> Iterable[str]:
     for name, values in facts.items():
         if len(set(values)) > 1:
             yield f"runs differ in {name}: {_who(values, runs)}"
+    others: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        for line in run.others:
+            others.setdefault(line, []).append(run)
+    for line, some in others.items():
+        yield (
+            f"scored in another way too, which does not count: {line}; --where selects "
+            f"it ({listed(some)})"
+        )
     if none := [run for run in runs if not run.test_lengths]:
         yield f"no evaluation beyond the training lengths: {listed(none)}"
 

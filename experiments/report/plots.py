@@ -1,16 +1,18 @@
 """Pictures of accuracy by length and of training, as papers print them."""
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib
 import numpy as np
 import pyarrow as pa
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogFormatter, ScalarFormatter
 
 from experiments.report import statistics, summaries
 from experiments.report.plot_style import (
@@ -21,7 +23,7 @@ from experiments.report.plot_style import (
     name_axes,
 )
 from experiments.report.plot_style import save as save
-from experiments.report.summaries import Cell
+from experiments.report.summaries import Cell, RunSummary
 
 
 @matplotlib.rc_context(STYLE)
@@ -34,47 +36,79 @@ def accuracy_by_length(cells: Sequence[Cell]) -> Figure:
     lengths are shaded, in light grey those that only some settings of a task saw; the
     dotted line is the best input-blind predictor.
     """
-    settings = summaries.settings_of(cells)
-    styles = line_styles(settings)
-    tasks = summaries.by_task(cells)
-    others = [
-        Line2D([], [], color=GREY, linestyle=":", label="input-blind"),
-        Patch(color=_TRAINED, lw=0, label="training lengths"),
-    ]
-    trained = {task: _training_lengths(group) for task, group in tasks.items()}
-    if any(len(lengths) > 1 for lengths in trained.values()):
-        others.append(Patch(color=_SOME, lw=0, label="of some settings"))
-    band = "95% interval over seeds" if _several_runs(cells) else ""
-    figure, panels = line_panels(len(tasks), styles, others, band)
+    blind = Line2D([], [], color=GREY, linestyle=":", label="input-blind")
+    figure, panels = _by_length(cells, lambda run: run.accuracy, [blind])
     lowest = 1.0
-    for (task, group), axes in zip(tasks.items(), panels, strict=True):
-        axes.set_title(group[0].task_title)
-        start = 0
-        for length in trained[task]:
-            shade = _SOME if start else _TRAINED
-            axes.axvspan(start, length, color=shade, lw=0, zorder=0)
-            start = length
-        for cell in group:
-            shift = settings.index(cell.setting) / len(settings)
-            curves = [_thinned(run.accuracy, run.train_max) for run in cell.chosen]
-            curve = statistics.curve_over_runs(curves)
-            ends = np.array(list(curve.values())).T[:3]
-            _line(axes, list(curve), ends, styles[cell.setting], shift)
-            lowest = min(lowest, *ends[1], *cell.blind_curve.values())
-        blind = _together([cell.blind_curve for cell in group])
-        axes.plot(blind.keys(), blind.values(), ":", color=GREY, lw=1.1, zorder=5)
-        axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
+    for group, axes in zip(summaries.by_task(cells).values(), panels, strict=True):
+        curve = _together([cell.blind_curve for cell in group])
+        axes.plot(curve.keys(), curve.values(), ":", color=GREY, lw=1.1, zorder=5)
+        bands = [low for cell in group for _, low, *_ in cell.curve.values()]
+        lowest = min(lowest, *bands, *curve.values())
     panels[0].set_ylim(max(0.0, math.floor(10 * lowest - 0.5) / 10), 1.03)
     name_axes(panels, "input length", "token accuracy")
     return figure
 
 
+@matplotlib.rc_context(STYLE)
+def perplexity_by_length(cells: Sequence[Cell]) -> Figure:
+    """Draw perplexity against length, as `accuracy_by_length` does accuracy.
+
+    Its axis is logarithmic. Settings that are not scored on text are left out.
+
+    Raises:
+        ValueError: if no setting is; see `Cell.perplexity_curve`.
+    """
+    on_text = [cell for cell in cells if cell.perplexity_curve]
+    if not on_text:
+        raise ValueError("perplexity is of tasks on text, of which there are none.")
+    figure, panels = _by_length(on_text, lambda run: run.perplexity, [])
+    for axes in panels:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.6)))
+    name_axes(panels, "input length", "perplexity")
+    return figure
+
+
+def _by_length(
+    cells: Sequence[Cell],
+    values: Callable[[RunSummary], Mapping[int, float]],
+    others: Sequence[Artist],
+) -> tuple[Figure, list[Axes]]:
+    """Draws values by length: a panel a task, a line and a band a setting."""
+    settings = summaries.settings_of(cells)
+    styles = line_styles(settings)
+    tasks = summaries.by_task(cells)
+    others = [*others, Patch(color=_TRAINED, lw=0, label="training lengths")]
+    trained = {task: _training_lengths(group) for task, group in tasks.items()}
+    if any(len(ends) > 2 for ends in trained.values()):
+        others.append(Patch(color=_SOME, lw=0, label="of some settings"))
+    band = "95% interval over seeds" if _several_runs(cells) else ""
+    figure, panels = line_panels(len(tasks), styles, others, band)
+    for (task, group), axes in zip(tasks.items(), panels, strict=True):
+        axes.set_title(group[0].task_title)
+        for number, (start, end) in enumerate(itertools.pairwise(trained[task])):
+            shade = _SOME if number else _TRAINED
+            axes.axvspan(start, end, color=shade, lw=0, zorder=0)
+        for cell in group:
+            shift = settings.index(cell.setting) / len(settings)
+            curves = [_thinned(values(run), run.train_max) for run in cell.chosen]
+            curve = statistics.curve_over_runs(curves)
+            ends = np.array(list(curve.values())).T[:3]
+            _line(axes, list(curve), ends, styles[cell.setting], shift)
+        axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
+    return figure, panels
+
+
 _TRAINED, _SOME = "0.9", "0.955"  # greys
 
 
-def _training_lengths(group: Sequence[Cell]) -> list[int]:
-    """Longest training lengths of the settings of a task, increasing."""
-    return sorted({run.train_max for cell in group for run in cell.chosen})
+def _training_lengths(group: Sequence[Cell]) -> list[float]:
+    """Where training begins, and its longest lengths in the settings, increasing."""
+    runs = [run for cell in group for run in cell.chosen]
+    longest = sorted({run.train_max for run in runs})
+    shortest = min(run.train_min for run in runs)
+    return [0 if shortest == 1 else shortest - 0.5, *longest]
 
 
 def _together(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:

@@ -66,15 +66,6 @@ def score(by_length: ByLength, train_max: int, test_max: int) -> float:
     return mean_over_lengths(by_length, train_max + 1, test_max)
 
 
-def in_range_accuracy(by_length: ByLength, train_max: int) -> float:
-    """Average accuracy over the lengths 1 .. train_max.
-
-    Raises:
-        ValueError: if none of them was evaluated.
-    """
-    return mean_over_lengths(by_length, 1, train_max)
-
-
 def longest_length(by_length: ByLength, threshold: float = 0.9) -> int:
     """Find the longest length up to which accuracy holds.
 

@@ -8,6 +8,7 @@ is highest.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -61,13 +62,17 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class RunSummary:
-    """The last evaluation of a run in one test setting.
+    """The evaluation of a run in one test setting that counts, at its last step.
 
     Attributes:
         accuracy: token accuracy by length.
         exact_match: share of sequences with every token right, by length.
         input_blind: accuracy of the best input-blind predictor, by length.
+        train_min: shortest training length.
+        perplexity: by length; empty unless the task is on text.
         samples: numbers of sequences a length, and of position draws, that occur.
+        examples: what it was scored on: fresh examples of a seed, or a fixed set.
+        others: lines on its other evaluations, which do not count.
         time: when the evaluation was written: UTC, ISO 8601.
         variant: the optimizer's settings in which runs of its cell differ, besides the
             learning rate, with their values; `comparable.comparable` fills it in.
@@ -87,6 +92,10 @@ class RunSummary:
     exact_match: dict[int, float]
     input_blind: dict[int, float]
     samples: tuple[tuple[int, ...], tuple[int, ...]]
+    train_min: int = 1
+    perplexity: dict[int, float] = dataclasses.field(default_factory=dict)
+    examples: str = ""
+    others: tuple[str, ...] = ()
     time: str = dataclasses.field(default="", compare=False)
     variant: str = ""
 
@@ -103,14 +112,20 @@ class RunSummary:
 
     def in_range(self, by_length: Mapping[int, float]) -> float:
         """Average over the training lengths; NaN if none was evaluated."""
-        if min(by_length) > self.train_max:
+        if not any(self.train_min <= n <= self.train_max for n in by_length):
             return float("nan")
-        return statistics.in_range_accuracy(by_length, self.train_max)
+        return statistics.mean_over_lengths(by_length, self.train_min, self.train_max)
+
+    @property
+    def trained_on(self) -> str:
+        """The training lengths, for people: `1–40`, or one length."""
+        ends = dict.fromkeys([self.train_min, self.train_max])
+        return "–".join(map(str, ends))
 
     @functools.cached_property
     def numbers(self) -> dict[str, float]:
         """The figures of the run, as in tables."""
-        return {
+        numbers = {
             "score": self.over_test(self.accuracy),
             "input_blind": self.over_test(self.input_blind),
             "in_range": self.in_range(self.accuracy),
@@ -118,6 +133,15 @@ class RunSummary:
             "exact_match": self.over_test(self.exact_match),
             "longest": statistics.longest_length(self.accuracy),
         }
+        more = {"perplexity": self._perplexity()} if self.perplexity else {}
+        return numbers | more
+
+    def _perplexity(self) -> float:
+        """Over the lengths of the score: e to the loss that is averaged over them."""
+        if not self.test_lengths:
+            return float("nan")
+        losses = {n: math.log(value) for n, value in self.perplexity.items()}
+        return math.exp(self.over_test(losses))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +200,11 @@ class Cell:
     def curve(self) -> dict[int, tuple[float, float, float, int]]:
         """Accuracy by length over the chosen runs: mean, low, high, runs."""
         return statistics.curve_over_runs([run.accuracy for run in self.chosen])
+
+    @functools.cached_property
+    def perplexity_curve(self) -> dict[int, tuple[float, float, float, int]]:
+        """Perplexity by length, likewise; empty unless the task is on text."""
+        return statistics.curve_over_runs([run.perplexity for run in self.chosen])
 
     @functools.cached_property
     def blind_curve(self) -> dict[int, float]:

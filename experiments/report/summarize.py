@@ -7,24 +7,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from experiments.report import statistics
+from experiments.report import evaluations, statistics
 from experiments.report.summaries import RunSummary, Setting, task_key
 from experiments.results import schema as results_schema
 
-_RUN = ("run_id", "test_encoding", "test_positions")
 _FACTS = (
-    *(*_RUN, "task", "task_title", "task_order", "study", "group", "time"),
+    *(*evaluations.RUN, "task", "task_title", "task_order", "study", "group", "time"),
     *("encoding", "encoding_title", "positions", "positions_title"),
     *("seed", "learning_rate", "step", "train_max_length"),
+    *("train_min_length", "eval_seed", "set_hash"),
 )
 _COUNTS = (
     *("length", "correct", "tokens", "exact", "rows", "input_blind"),
-    *("test_max_length", "position_draws"),
+    *("test_max_length", "position_draws", "perplexity"),
 )
 
 
 def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
     """Summarize each run in each of its test settings, at its last step.
+
+    Of several evaluations of one, `evaluations.counted` says which counts.
 
     Args:
         evaluation: rows of kind "evaluation", as `results.read` gives them, or as
@@ -37,7 +39,7 @@ def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
         rows = [results_schema.new_row("evaluation", row) for row in evaluation]
         tables = [results_schema.to_table(rows)]
         evaluation = results_schema.concatenate(tables, "evaluation")
-    table, starts = _last_steps(evaluation)
+    table, starts, others = evaluations.counted(evaluation)
     several = len(pc.unique(table["study"])) > 1
     facts = table.select(_FACTS).take(starts).to_pylist()
     columns = {name: _numbers(table[name]) for name in _COUNTS}
@@ -47,26 +49,13 @@ def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
             first,
             {name: column[start:end] for name, column in columns.items()},
             several,
+            tuple(more),
         )
-        for first, start, end in zip(facts, starts.tolist(), ends, strict=True)
+        for first, start, end, more in zip(
+            facts, starts.tolist(), ends, others, strict=True
+        )
     ]
     return sorted(runs, key=lambda r: (task_key(r), r.setting.order, r.seed, r.run_id))
-
-
-def _last_steps(evaluation: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """Keep each run's rows at its last step, in order; tell where each run starts."""
-    codes = [
-        evaluation[key].combine_chunks().dictionary_encode().indices.to_numpy()
-        for key in _RUN
-    ]
-    keys = np.array(codes)
-    run = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
-    step = evaluation["step"].to_numpy()
-    last = np.zeros(run.max(initial=-1) + 1, np.int64)
-    np.maximum.at(last, run, step)
-    kept = np.flatnonzero(step == last[run])
-    kept = kept[np.lexsort((evaluation["length"].to_numpy()[kept], run[kept]))]
-    return evaluation.take(kept), np.flatnonzero(np.diff(run[kept], prepend=-1))
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
@@ -75,7 +64,10 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _summarize(
-    first: Mapping[str, Any], counts: Mapping[str, np.ndarray], show_study: bool
+    first: Mapping[str, Any],
+    counts: Mapping[str, np.ndarray],
+    show_study: bool,
+    others: tuple[str, ...],
 ) -> RunSummary:
     length, tokens = counts["length"], counts["tokens"]
     ratio = statistics.ratio_by_length
@@ -98,14 +90,30 @@ def _summarize(
         seed=first["seed"],
         learning_rate=first["learning_rate"],
         step=first["step"],
+        train_min=first["train_min_length"] or 1,
         train_max=first["train_max_length"],
         test_max=known or int(length.max()),
         accuracy=ratio(length, counts["correct"], tokens),
         exact_match=ratio(length, counts["exact"], counts["rows"]),
         input_blind=ratio(length, counts["input_blind"] * tokens, tokens),
+        perplexity=_known(length, counts["perplexity"]),
         samples=(_values(counts["rows"]), _values(counts["position_draws"])),
+        examples=_examples(first),
+        others=others,
         time=first["time"],
     )
+
+
+def _known(length: np.ndarray, values: np.ndarray) -> dict[int, float]:
+    pairs = zip(length.tolist(), values.tolist(), strict=True)
+    return {n: value for n, value in pairs if value >= 0}
+
+
+def _examples(first: Mapping[str, Any]) -> str:
+    if first["set_hash"] is not None:
+        return "a fixed set"
+    seed = first["eval_seed"]
+    return "fresh" if seed is None else f"fresh, seed {seed}"
 
 
 def _values(column: np.ndarray) -> tuple[int, ...]:

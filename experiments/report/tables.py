@@ -43,6 +43,13 @@ def longest_range(cell: Cell) -> str:
     return "–".join(map(str, ends))
 
 
+def perplexity(cell: Cell) -> str:
+    """Show the mean perplexity over the lengths of the score; a dash without one."""
+    spread = cell.spreads.get("perplexity")
+    known = spread is not None and not math.isnan(spread.mean)
+    return f"{spread.mean:.4g}" if known else "–"
+
+
 _Column = tuple[str, Callable[[Cell], str]]
 _COLUMNS: tuple[_Column, ...] = (
     ("Task", lambda c: c.task_title),
@@ -57,12 +64,18 @@ _COLUMNS: tuple[_Column, ...] = (
     ("≥90% to", longest_range),
     ("Seeds", lambda c: str(c.seeds)),
 )
+_PERPLEXITY: _Column = ("Perplexity", perplexity)
 
 
 def score_rows(cells: Sequence[Cell]) -> list[list[str]]:
-    """List the scores of all cells, one row each, under a row of names."""
-    head = [name for name, _ in _COLUMNS]
-    return [head, *([show(cell) for _, show in _COLUMNS] for cell in cells)]
+    """List the scores of all cells, one row each, under a row of names.
+
+    Perplexity is a column where a task is on text.
+    """
+    on_text = any(cell.perplexity_curve for cell in cells)
+    columns = [*_COLUMNS, *[_PERPLEXITY] * on_text]
+    head = [name for name, _ in columns]
+    return [head, *([show(cell) for _, show in columns] for cell in cells)]
 
 
 class Text(NamedTuple):
@@ -224,11 +237,14 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
         padding=(0, 0, 0, 1),
         pad_edge=False,
     )
-    table.add_column(f"trained on lengths 1–{run.train_max}")
+    plural = "s" * (run.train_min != run.train_max)
+    table.add_column(f"trained on length{plural} {run.trained_on}")
     tops = {cell.chosen[0].test_max for cell in group}
     alike = len(tops) == 1 and run.test_max > run.train_max
     beyond = f"{run.train_max + 1}–{run.test_max}" if alike else f"over {run.train_max}"
-    for name in [*map(str, lengths), f"1–{run.train_max}", beyond, "≥90% to"]:
+    names = [*map(str, lengths), run.trained_on, beyond, "≥90% to"]
+    on_text = any(cell.perplexity_curve for cell in group)
+    for name in [*names, *["perplexity"] * on_text]:
         table.add_column(name, justify="right", no_wrap=True)
     for cell in group:
         table.add_row(
@@ -238,15 +254,24 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
             percent(cell.spreads["in_range"].mean),
             f"[bold]{_mean_and_std(cell.spreads['score'])}[/bold]",
             longest_range(cell),
+            *[perplexity(cell)] * on_text,
         )
+    curve = statistics.mean_curve([cell.blind_curve for cell in group])
     table.add_row(
         "best input-blind guess",
-        *(percent(group[0].blind_curve.get(n)) for n in lengths),
-        percent(group[0].spreads["in_range_input_blind"].mean),
-        percent(group[0].spreads["input_blind"].mean),
+        *(percent(curve.get(n)) for n in lengths),
+        _mean_of(group, "in_range_input_blind"),
+        _mean_of(group, "input_blind"),
         style="dim",
     )
     return table
+
+
+def _mean_of(group: Sequence[Cell], name: str) -> str:
+    """Show a figure averaged over cells: they may stand on different examples."""
+    values = [cell.spreads[name].mean for cell in group]
+    known = [value for value in values if not math.isnan(value)]
+    return percent(sum(known) / len(known) if known else None)
 
 
 def _mean_and_std(spread: statistics.Spread) -> str:

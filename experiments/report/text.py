@@ -50,6 +50,11 @@ MEANING = (
         "the longest evaluated length such that accuracy is at least 90% there and at "
         "every evaluated length below; lowest and highest over seeds.",
     ),
+    (
+        "Perplexity",
+        "of tasks on text: e to the mean loss (nats a token) over the lengths of the "
+        "score; lower is better.",
+    ),
 )
 EXACT = (
     "Share of sequences with every token right (%), averaged over lengths as the score "
@@ -64,6 +69,10 @@ PICTURES: Mapping[str, tuple[str, str]] = {
         "of the mean, by bootstrap; shaded: training lengths (light: of some settings "
         "only); dotted: the best input-blind predictor. Beyond 100 lengths, a point "
         "averages neighbours.",
+    ),
+    "perplexity_by_length": (
+        "Perplexity against length",
+        "Perplexity of tasks on text by input length, likewise; lower is better.",
     ),
     "score_heatmap": (
         "Scores",
@@ -95,7 +104,7 @@ def lengths(report: Report) -> list[str]:
     """Says, for each task, what it was trained on and scored over."""
     return list(
         dict.fromkeys(
-            f"{cell.task_title}: trained to {run.train_max}, score over lengths "
+            f"{cell.task_title}: trained on {run.trained_on}, score over lengths "
             f"{describe_lengths(run.test_lengths)}, step {run.step}"
             for cell in report.cells
             for run in cell.chosen

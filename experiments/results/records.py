@@ -43,6 +43,7 @@ def cell_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 def _cell_record(cell: Cell) -> dict[str, Any]:
     first, score = cell.chosen[0], cell.spreads["score"]
     lengths = sorted(int(run.numbers["longest"]) for run in cell.chosen)
+    perplexity = cell.spreads.get("perplexity")
     return _names(cell) | {
         "runs": len(cell.runs),
         "seeds": cell.seeds,
@@ -63,6 +64,7 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
         "best_exact_match": cell.best_of("exact_match"),
         "longest_90_min": lengths[0],
         "longest_90_max": lengths[-1],
+        "perplexity": perplexity.mean if perplexity else None,
     }
 
 
@@ -80,6 +82,7 @@ def run_records(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
                 "test_max_length": run.test_max,
                 "test_lengths": len(run.test_lengths),
             }
+            | {"perplexity": None}
             | run.numbers
         )
         for run in runs
@@ -149,6 +152,7 @@ def curve_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         _names(cell)
         | {"length": length, "mean": mean, "low": low, "high": high, "runs": runs}
         | {"input_blind": cell.blind_curve[length]}
+        | {"perplexity": cell.perplexity_curve.get(length, (None,))[0]}
         for cell in cells
         for length, (mean, low, high, runs) in cell.curve.items()
     ]

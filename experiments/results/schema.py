@@ -46,10 +46,14 @@ FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "exact": ("integer", _TESTED, "sequences with every output token right"),
     "rows": ("integer", _TESTED, "sequences"),
     "loss": ("number", _STEPPED, "mean cross-entropy, nats a token"),
+    "perplexity": ("number", _TESTED, "e to the loss; of tasks on text only"),
+    "outputs": ("integer", _TESTED, "tokens that the loss is a mean over"),
     "input_blind": ("number", _TESTED, "accuracy of the best input-blind predictor"),
+    "train_min_length": ("integer", KINDS, "shortest training length, tokens; else 1"),
     "train_max_length": ("integer", KINDS, "longest training length, tokens"),
     "test_max_length": ("integer", KINDS, "longest length of the score, tokens"),
     "position_draws": ("integer", _TESTED, "draws of positions averaged over"),
+    "eval_seed": ("integer", _TESTED, "seed of the examples and positions scored on"),
     "set_hash": ("text", _TESTED, "SHA-256 of the fixed set scored on; else fresh"),
     "wall_time_s": ("number", _TESTED, "seconds taken by the evaluation"),
     "grad_norm": ("number", ("training",), "global gradient norm, before clipping"),
@@ -72,11 +76,16 @@ REQUIRED = {
         *("tokens", "exact", "rows", "input_blind", "train_max_length"),
     ),
 }
+SAME_EXAMPLES = ("rows", "position_draws", "eval_seed", "set_hash")
+"""Fields that say on which examples and positions a length was scored."""
 # Of rows that agree in these, the latest counts.
 KEYS = {
     "run": ("run_id",),
     "training": ("run_id", "step"),
-    "evaluation": ("run_id", "test_encoding", "test_positions", "step", "length"),
+    "evaluation": (
+        *("run_id", "test_encoding", "test_positions", "step", "length"),
+        *SAME_EXAMPLES,
+    ),
     "damaged": ("source", "line"),
 }
 _ARROW = {

@@ -45,6 +45,7 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
         "task_order": list(ALL_TASKS).index(config["task"]["name"]),
         "seed": experiment.seed,
         "learning_rate": config["optim"]["learning_rate"],
+        "train_min_length": recipe.curriculum.shortest,
         "train_max_length": config["train"]["max_length"],
     }
 

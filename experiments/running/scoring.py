@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 
 from experiments.building.checks import Evaluation
@@ -45,12 +46,29 @@ class Scoring:
         """Returns a length's row of the results store: counts, and how they came."""
         return {
             **row(one),
+            "perplexity": one.perplexity if self.task.in_place else None,
             **self.labels,
             "test_max_length": self.evaluation.lengths[-1],
             "position_draws": self.evaluation.draws,
             "eval_seed": self.evaluation.seed,
             "set_hash": self.set_hash(one.length),
         }
+
+    def on_the_same_examples(self, row: Mapping[str, Any]) -> bool:
+        """Returns whether a row's examples and positions are those of this scoring."""
+        length = row["length"]
+        fixed = row.get("set_hash") is not None
+        if fixed != bool(self.sets) or (
+            length in self.evaluation.lengths
+            and row.get("set_hash") != self.set_hash(length)
+        ):
+            return False
+        evaluation = self.evaluation
+        return (row["rows"], row.get("position_draws"), row.get("eval_seed")) == (
+            evaluation.samples,
+            evaluation.draws,
+            evaluation.seed,
+        )
 
     def examples(self, length: int, bucket: int) -> Batch:
         """Returns the examples of a length's set, padded to a bucket."""
@@ -111,19 +129,27 @@ def known_scores(scoring: Scoring, folder: pathlib.Path) -> dict[int, LengthScor
         rows = results.read(folder).to_pylist()
     except FileNotFoundError:
         return {}
-    evaluation = scoring.evaluation
-    wanted = dict(scoring.labels) | {
-        "rows": evaluation.samples,
-        "position_draws": evaluation.draws,
-        "eval_seed": evaluation.seed,
-    }
     return {
         one["length"]: from_row(one)
         for one in rows
-        if one["length"] in evaluation.lengths
-        and one.get("set_hash") == scoring.set_hash(one["length"])
-        and all(one.get(name) == value for name, value in wanted.items())
+        if one["length"] in scoring.evaluation.lengths
+        and scoring.on_the_same_examples(one)
+        and all(one.get(name) == value for name, value in scoring.labels.items())
     }
+
+
+def without_other_examples(rows: pa.Table, scoring: Scoring) -> pa.Table:
+    """Leaves out scores of the same run and settings on other examples.
+
+    Scores in other settings stay: they stand beside these.
+    """
+    labels = scoring.labels.items()
+    kept = [
+        scoring.on_the_same_examples(one)
+        or any(one.get(name) != value for name, value in labels)
+        for one in rows.to_pylist()
+    ]
+    return rows.filter(pa.array(kept, pa.bool_()))
 
 
 def perplexity(scoring: Scoring, one: LengthScore) -> str:

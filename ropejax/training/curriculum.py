@@ -30,6 +30,11 @@ class Curriculum:
         if self.max_length < 1:
             raise ValueError(f"max_length must be at least 1, got {self.max_length}.")
 
+    @property
+    def shortest(self) -> int:
+        """The shortest length that it ever asks for, in symbols."""
+        return 1
+
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """Returns the length of a step.
 
@@ -54,6 +59,11 @@ class Uniform(Curriculum):
         super().__post_init__()
         _check_order(self.min_length, self.max_length)
 
+    @property
+    def shortest(self) -> int:
+        """See `Curriculum.shortest`."""
+        return self.min_length
+
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """See `Curriculum.__call__`."""
         return jax.random.randint(rng, (), self.min_length, self.max_length + 1)
@@ -64,6 +74,11 @@ class Fixed(Curriculum):
     """Always `max_length`."""
 
     summary: ClassVar[str] = "always the longest length"
+
+    @property
+    def shortest(self) -> int:
+        """See `Curriculum.shortest`."""
+        return self.max_length
 
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """See `Curriculum.__call__`."""
@@ -95,6 +110,11 @@ class Increasing(Curriculum):
                 raise ValueError(
                     f"{name} must be at least 1, got {getattr(self, name)}."
                 )
+
+    @property
+    def shortest(self) -> int:
+        """See `Curriculum.shortest`."""
+        return 1 if self.sample_all else self.min_length
 
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """See `Curriculum.__call__`."""

@@ -28,8 +28,8 @@ def test_the_score_begins_right_after_the_training_lengths():
     by_length = {n: float(n != 41) for n in range(1, 501)}
     assert statistics.score(by_length, 40, 500) == pytest.approx(459 / 460)
     assert statistics.score(by_length, 41, 500) == 1
-    assert statistics.in_range_accuracy(by_length, 40) == 1
-    assert statistics.in_range_accuracy(by_length, 41) == pytest.approx(40 / 41)
+    assert statistics.mean_over_lengths(by_length, 1, 40) == 1
+    assert statistics.mean_over_lengths(by_length, 1, 41) == pytest.approx(40 / 41)
 
 
 def test_the_score_ends_with_the_longest_test_length():
