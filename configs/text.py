@@ -4,8 +4,9 @@ Reproduces: the question of Press et al. 2021, "Train short, test long" (arXiv
 2108.12409): perplexity at lengths beyond the trained one; and, for masked text, that of
 Su 2023 (spaces.ac.cn/archives/9444). Trained on 64 symbols, tested to 512. The text is
 that of a made-up language (ropejax/tasks/language.py), in which half of the phrases
-repeat an earlier one, or a file of your own, byte by byte. The model is small; the
-papers' numbers are of large ones on other text.
+repeat an earlier one, or a file of your own, byte by byte, whose last tenth is held out
+for the test (`held_out=0.1` in `task.options`). The model is small; the papers' numbers
+are of large ones on other text.
 
     python -m experiments.main --workdir=runs/text \
         --config=configs/text.py:task=next_symbol,encoding=alibi
@@ -16,7 +17,7 @@ Measured, one seed, 1,000 steps (a minute and a half of one x86-64 core): perple
 Of masked symbols, RoPE tells 96% at 16 symbols, 88% at 192, and 45% at 512.
 
 Tasks: `next_symbol`, with a causal model, and `masked_text`, with one that sees all.
-Perplexity is printed beside accuracy, and is e to the `loss` of each row of results.
+Perplexity stands beside accuracy in tables, results and reports.
 """
 
 from ml_collections import ConfigDict

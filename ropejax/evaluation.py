@@ -109,7 +109,7 @@ def evaluate(
     Args:
         model: how the model is made.
         params: its parameters.
-        task: what it was trained on.
+        task: what it was trained on; what it holds out, if anything, is scored.
         positions: where tokens are said to be at test time.
         lengths: input lengths to score, in symbols.
         samples: rows a length.
@@ -180,6 +180,7 @@ def counted_by_length(
         ValueError: as `evaluate`.
     """
     check_seed("seed", seed)
+    task = task.tested
     lengths = sorted(set(lengths))
     buckets = grid_buckets(lengths) if buckets is None else tuple(sorted(buckets))
     if draws < 1 or samples < 1 or samples % draws:

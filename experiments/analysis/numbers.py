@@ -118,7 +118,7 @@ def draw(run: Run, rng, length: int, samples: int) -> tuple[Batch, Placement]:
     recipe = run.experiment.recipe
     data_rng, positions_rng = jax.random.split(rng)
     rows = jnp.full((samples,), length, jnp.int32)
-    batch = recipe.task.sample(data_rng, rows, max_length=length)
+    batch = recipe.task.tested.sample(data_rng, rows, max_length=length)
     placement = run.experiment.evaluation.positions(
         positions_rng,
         batch.lengths,

@@ -56,7 +56,7 @@ def check_scorable(evaluation: Evaluation, model: TransformerSpec, task: Task) -
             "them chosen."
         )
     for length in evaluation.lengths:
-        task.check_length(length)
+        task.tested.check_length(length)
     check_places(model, task, evaluation.positions, longest, "test")
 
 

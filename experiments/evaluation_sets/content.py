@@ -48,7 +48,7 @@ class SetKey:
         if self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}.")
         check_seed("seed", self.seed)
-        self.task.check_length(self.length)
+        self.task.tested.check_length(self.length)
 
     @property
     def name(self) -> str:
@@ -69,7 +69,9 @@ class SetKey:
         inputs = int(self.task.input_length(self.length))
         rows = min(ROWS_AT_ONCE, self.samples)
         for first in range(0, self.samples, rows):
-            drawn = _draw(self.task, rng, self.length, first, size=size, rows=rows)
+            drawn = _draw(
+                self.task.tested, rng, self.length, first, size=size, rows=rows
+            )
             batch = jax.device_get(drawn)
             for at in range(min(rows, self.samples - first)):
                 answers_from = 0 if self.task.in_place else inputs

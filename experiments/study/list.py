@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.building import build
+from experiments.report import run_configs
+from experiments.running import labels, workdir
 from experiments.running.progress import clock
 from experiments.study.cost import CPU_CORE_RATE, Costs, ordered
 from experiments.study.folder import StudyFolder
@@ -32,15 +34,12 @@ def show(
     groups = collections.defaultdict(list)
     for run in in_order:
         groups[run.group].append(run)
-    table = Table("runs", "done", "first at", "core-hours", "what")
+    table = Table("runs", "done", "first at", "device-hours", "what")
     places = {run.run_id: at for at, run in enumerate(in_order, start=1)}
     total = left = 0.0
     done = 0
+    names = _names([members[0] for members in groups.values()])
     for members in groups.values():
-        try:
-            build.build(members[0].config)
-        except ValueError as error:
-            raise ValueError(f"{members[0].run_id}: {error}") from None
         finished = [run for run in members if folder.is_finished(run)]
         seconds = sum(costs.seconds(run) for run in members)
         total += seconds
@@ -51,7 +50,7 @@ def show(
             str(len(finished)),
             str(places[members[0].run_id]),
             f"{seconds / 3600:.3g}",
-            _describe(members[0]),
+            names[members[0].run_id],
         )
     console.print(table)
     again = f", after {merged} that said the same again were merged" if merged else ""
@@ -73,8 +72,32 @@ def show(
     console.print("First runs: " + ", ".join(run.run_id for run in in_order[:5]))
 
 
-def _describe(run: StudyRun) -> str:
-    config = run.config
-    names = [config[group]["name"] for group in ("task", "encoding", "positions")]
-    scored = f", scored {len(run.evaluations)} ways" if len(run.evaluations) > 1 else ""
-    return " / ".join(names) + scored
+def _names(runs: Sequence[StudyRun]) -> dict[str, str]:
+    """Names runs as tables do, and those that are still alike by what sets them apart.
+
+    Raises:
+        ValueError: if a config cannot be.
+    """
+    alike = collections.defaultdict(list)
+    for run in runs:
+        alike[_title(run)].append(run)
+    names = {}
+    for title, some in alike.items():
+        configs = [workdir.flat(run.config) for run in some]
+        apart = run_configs.described(configs, run_configs.dividing(configs))
+        for run, more in zip(some, apart, strict=True):
+            ways = len(run.evaluations)
+            scored = f"scored {ways} ways" if ways > 1 else ""
+            names[run.run_id] = ", ".join(filter(None, [title, more, scored]))
+    return names
+
+
+def _title(run: StudyRun) -> str:
+    try:
+        experiment = build.build(run.config)
+    except ValueError as error:
+        raise ValueError(f"{run.run_id}: {error}") from None
+    names = labels.run_labels(run.config, experiment)
+    return " / ".join(
+        names[f"{group}_title"] for group in ("task", "encoding", "positions")
+    )

@@ -115,6 +115,11 @@ class Task:
         return self.input_vocab + 1
 
     @property
+    def tested(self) -> "Task":
+        """The task that evaluations draw from: this one, unless data is held out."""
+        return self
+
+    @property
     def end_symbol(self) -> int | None:
         """The output symbol that ends an answer; None if no symbol does.
 

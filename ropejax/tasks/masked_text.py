@@ -24,6 +24,8 @@ class MaskedText(TextTask):
 
     Attributes:
         path: a file whose bytes are the text; the made-up language if empty.
+        held_out: share of the file, at its end, that is for evaluation.
+        part: which part is read: training or test.
         num_letters: of the language: see `ropejax.tasks.language.Language`.
         num_words: of the language.
         num_classes: of the language.

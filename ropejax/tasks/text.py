@@ -23,11 +23,14 @@ class TextTask(Task):
 
     A file's symbols are its bytes, 256 of them; in a config: `path='text.txt'`. An
     example is a window at a uniform place of the file, which must stay as it is while
-    it is used. Scores are taken on windows of the same file, so those of a small one
-    that is read many times say how well it is known by heart.
+    it is used. Its last part is held out: training never sees it, and evaluations see
+    nothing else. (With `held_out=0` both read all of it, and scores of a small file
+    that is read many times say how well it is known by heart.)
 
     Attributes:
         path: the file; the made-up language if empty.
+        held_out: share of the file, at its end, that is for evaluation.
+        part: which part is read: training or test (see `tested`).
         num_letters: of the language: see `ropejax.tasks.language.Language`.
         num_words: of the language.
         num_classes: of the language.
@@ -39,6 +42,8 @@ class TextTask(Task):
     in_place = True
 
     path: str = ""
+    held_out: float = 0.1
+    part: str = "training"
     num_letters: int = 15
     num_words: int = 16
     num_classes: int = 4
@@ -47,14 +52,43 @@ class TextTask(Task):
 
     def __post_init__(self):
         made_up = self._language()
+        if not 0 <= self.held_out < 1:
+            raise ValueError(
+                f"held_out must lie in 0 .. 1, 1 excluded, got {self.held_out}."
+            )
+        if self.part not in ("training", "test"):
+            raise ValueError(f"part must be training or test, got {self.part!r}.")
         if not self.path:
+            if (self.held_out, self.part) != (0.1, "training"):
+                raise ValueError(
+                    f"held_out={self.held_out} and part={self.part!r} are for a file; "
+                    "give its path. The made-up language never repeats its texts."
+                )
             return
         if made_up != Language():
             raise ValueError(
                 f"path={self.path!r} is a text of its own, so settings of the made-up "
                 "language mean nothing; leave either out."
             )
-        file_bytes(self.path)
+        for part in ("training", "test"):
+            if (size := self._content(part).size) < 2:
+                raise ValueError(
+                    f"held_out={self.held_out} leaves {size} bytes of {self.path} for "
+                    f"{part}; choose another share."
+                )
+
+    def _content(self, part: str = "") -> np.ndarray:
+        """The bytes of a part of the file; of that which is read if empty."""
+        whole = file_bytes(self.path)
+        if not self.held_out:
+            return whole
+        cut = whole.size - round(self.held_out * whole.size)
+        return whole[:cut] if (part or self.part) == "training" else whole[cut:]
+
+    @property
+    def tested(self) -> "TextTask":
+        """The same task on what is held out of a file."""
+        return dataclasses.replace(self, part="test") if self.path else self
 
     def _language(self) -> Language:
         return Language(
@@ -78,10 +112,11 @@ class TextTask(Task):
         """Raises ValueError also where the file is shorter than that."""
         super().check_length(length)
         wanted = length + self.left_to_right  # and what comes next
-        if self.path and wanted > file_bytes(self.path).size:
+        if self.path and wanted > self._content().size:
             raise ValueError(
-                f"{self.path} has {file_bytes(self.path).size} bytes, but examples of "
-                f"length {length} read {wanted}."
+                f"{self.path} has {self._content().size} bytes for {self.part} "
+                f"(held_out={self.held_out}), but examples of length {length} read "
+                f"{wanted}; take shorter ones, or share the file in another way."
             )
 
     def text(
@@ -96,7 +131,7 @@ class TextTask(Task):
         """
         if not self.path:
             return self._language().text(rng, max_length)
-        content = jnp.asarray(file_bytes(self.path))
+        content = jnp.asarray(self._content())
         start = jax.random.randint(rng, (), 0, content.size - length + 1)
         place = jnp.minimum(start + jnp.arange(max_length), content.size - 1)
         return content[place].astype(jnp.int32)

@@ -157,7 +157,7 @@ def test_each_kind_of_model_and_positions_of_a_study_can_be_built(name, arg):
 def test_masked_text_is_trained_and_tested_as_in_sus_article(form, tmp_path):
     """On 64 symbols, to 512; of a text of one's own, if it is named."""
     file = tmp_path / "a text.txt"
-    file.write_text("some text, again and again. " * 30)
+    file.write_text("some text, again and again. " * 300)
     runs = runs_of("su_robustness", f"form={form},text={file}")
     runs = [run for run in runs if run.config["task"]["name"] == "masked_text"]
     for run in runs[:1]:

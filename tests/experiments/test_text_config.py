@@ -24,7 +24,7 @@ def test_each_task_has_the_model_that_it_is_for(tmp_path):
     assert hidden.task == MaskedText()
     assert not hidden.model.dims.causal
     file = tmp_path / "own text.txt"
-    file.write_text("words, and more words. " * 50)
+    file.write_text("words, and more words. " * 500)
     own = build(text.get_config(f"text={file}")).recipe
     assert own.task == NextSymbol(path=str(file))
     assert own.model.num_outputs == 256

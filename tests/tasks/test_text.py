@@ -206,7 +206,7 @@ def file(tmp_path):
 
 def test_windows_of_a_file_are_cut_anywhere(file):
     path, content = file
-    batch = drawn(NextSymbol(path=path))
+    batch = drawn(NextSymbol(path=path, held_out=0))
     starts = []
     for row, length in enumerate(LENGTHS.tolist()):
         window = [*batch.tokens[row, :length], batch.targets[row, length - 1]]
@@ -223,13 +223,30 @@ def test_windows_of_a_file_are_cut_anywhere(file):
 def test_the_last_window_of_a_file_is_whole(tmp_path):
     path = tmp_path / "short"
     path.write_bytes(b"abcd")
-    task = NextSymbol(path=str(path))
+    task = NextSymbol(path=str(path), held_out=0)
     batch = task.sample(jax.random.key(0), jnp.full(40, 3), max_length=3)
     assert set(map(bytes, np.asarray(batch.tokens, np.uint8))) == {b"abc"}
     assert set(map(bytes, np.asarray(batch.targets, np.uint8))) == {b"bcd"}
-    with pytest.raises(ValueError, match="4 bytes, but examples of length 4 read 5"):
+    with pytest.raises(ValueError, match=r"4 bytes for training .* of length 4 read 5"):
         task.check_length(4)
-    MaskedText(path=str(path)).check_length(4)  # nothing comes next
+    MaskedText(path=str(path), held_out=0).check_length(4)  # nothing comes next
+
+
+@pytest.mark.fast
+def test_training_never_reads_what_is_held_out_and_tests_nothing_else(tmp_path):
+    path = tmp_path / "halves"
+    path.write_bytes(b"a" * 30 + b"b" * 10)
+    task = NextSymbol(path=str(path), held_out=0.25)
+    read = lambda one: np.asarray(
+        one.sample(jax.random.key(0), jnp.full(50, 9), max_length=9).tokens
+    )
+    assert set(read(task).flat) == {ord("a")}
+    assert set(read(task.tested).flat) == {ord("b")}
+    assert task.tested.tested == task.tested
+    task.check_length(29)
+    with pytest.raises(ValueError, match=r"10 bytes for test \(held_out=0.25\)"):
+        task.tested.check_length(10)
+    assert NextSymbol().tested == NextSymbol()  # every text is drawn anew
 
 
 @pytest.mark.fast
@@ -243,6 +260,10 @@ def test_the_last_window_of_a_file_is_whole(tmp_path):
         (lambda: NextSymbol(repeat=1.0), "repeat must lie in 0 .. 1, 1 excluded"),
         (lambda: NextSymbol(num_letters=1), "num_letters=1"),
         (lambda: NextSymbol(num_words=0), "num_words must be at least 1"),
+        (lambda: NextSymbol(held_out=1.0), "held_out must lie in 0 .. 1"),
+        (lambda: NextSymbol(held_out=0.2), "are for a file; give its path"),
+        (lambda: NextSymbol(path=__file__, part="last"), "part must be training or"),
+        (lambda: NextSymbol(path=__file__, held_out=1e-9), "leaves 0 bytes"),
         (lambda: NextSymbol(path="nothing.txt"), "path='nothing.txt' is no file"),
         (
             lambda: NextSymbol(path=__file__, repeat=0.1),
