@@ -82,7 +82,7 @@ def _group_size(line: str) -> int:
         return int(groups.group(1))
     if groups := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
         return len(groups.group(1).split(","))
-    if mesh := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", line):
+    if mesh := re.search(r"replica_groups=mesh\[([^\]]*)\].*? \{('[^}]*)\}", line):
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh.group(1)))
         return math.prod(
             int(sizes[axis]) for axis in re.findall(r"'(\w+)'", mesh.group(2))

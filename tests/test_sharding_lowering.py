@@ -103,6 +103,12 @@ def test_the_plan_tells_what_is_sent_over_each_axis():
     around = sent["all-reduce", 4] + sent["collective-permute", 1]
     assert around == pytest.approx(told["sequence"], rel=0.01)
 
+    sent = sent_bytes(compiled_text((("fsdp", 8),)))
+    told = make_plan(recipe_on({"fsdp": 8})).shapes[0].sent_bytes
+    # The compiler for CPUs adds gradients up for all, and cuts off a device's part.
+    scattered = sent["all-reduce", 8] / 2
+    assert sent["all-gather", 8] + scattered == pytest.approx(told["fsdp"], rel=0.01)
+
 
 @pytest.mark.parametrize(
     "sizes", [{"fsdp": 8}, {"fsdp": 2, "sequence": 2, "tensor": 2}], ids=str

@@ -25,6 +25,9 @@ model and training):
     causal           every token sees all others, or those before it
     depth            fewer and more layers
     learning_rate    lower and higher ones
+    what_helps       the mini form's Missing Duplicate and Reverse String at twice the
+                     steps, and one thing changed at a time, of all of the above and
+                     more: which way to go on with few steps
 
 Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
 810,000 core-hours, medium 8,100, mini 1.0 (half an hour on two cores); ablations of
@@ -78,6 +81,7 @@ FORMS = (
     "causal",
     "depth",
     "learning_rate",
+    "what_helps",
 )
 SCALES = ("full", "medium", "mini")
 
@@ -105,6 +109,8 @@ def get_sweep(arg: str = "") -> list[dict]:
         arg: as for `get_config`.
     """
     form, scale = _chosen(arg)
+    if form == "what_helps":
+        return _what_helps()
     what = product({"task.name": TASKS})
     if scale == "mini":
         steps, batches = zip(*MINI.values(), strict=True)
@@ -130,6 +136,8 @@ def _chosen(arg: str) -> tuple[str, str]:
         if chosen["scale"] not in ("", form):
             raise ValueError(f"form={form} has its own scale; leave scale out.")
         return form, form
+    if form == "what_helps" and chosen["scale"] not in ("", "mini"):
+        raise ValueError("form=what_helps changes the mini form's model; no scale.")
     scale = chosen["scale"] or "mini"
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
@@ -193,6 +201,38 @@ def _ablation(form: str, scale: str) -> list[dict]:
     else:
         drawn["model.causal"] = [False, True]
     return product(drawn)
+
+
+def _what_helps() -> list[dict]:
+    """One change at a time of the mini form's randomized RoPE."""
+    tasks = {"missing_duplicate_string": (12_000, 512), "reverse_string": (8_000, 1024)}
+    slow = {"optim.learning_rate": 2e-3}  # what deeper and wider models want
+    points = []
+    for task, (steps, fitting) in tasks.items():  # fitting: the least that holds tests
+        changes = [
+            {},
+            slow,
+            {"model.num_layers": 4} | slow,
+            {"model.embed_dim": 64, "model.num_heads": 8} | slow,
+            {"positions.options": f"per_sequence=True, max_position={fitting}"},
+            {"positions.options": "per_sequence=True, per_layer=True"},
+            {"positions.options": "per_sequence=False"},
+            {"encoding.options": "rope=Rotary()", "encoding.title": "RoPE"},
+            {
+                "train.curriculum": "reverse_exponential",
+                "train.curriculum_options": "base=0.9",  # short lengths more often
+            },
+        ]
+        common = {
+            "task.name": task,
+            "train.steps": steps,
+            "train.batch_size": 32,
+            "positions.name": "randomized",
+            "positions.options": "per_sequence=True",
+            "eval.lengths": "1:40:3,40,50,70,100,200,300,400,500",
+        }
+        points += [common | change for change in changes]
+    return points
 
 
 def _published() -> ConfigDict:

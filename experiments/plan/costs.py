@@ -22,6 +22,7 @@ from ropejax.operations import Operations, count_operations, largest_array
 from ropejax.sharding import Sharding
 from ropejax.training.losses import batch_sums
 from ropejax.training.step import Recipe, apply_model, draw_batch, init_state
+from ropejax.typing import Params
 
 
 class Shape(NamedTuple):
@@ -98,7 +99,7 @@ def make_plan(recipe: Recipe) -> Plan:
     alone = dataclasses.replace(recipe, sharding=None)
     state = jax.eval_shape(lambda: init_state(alone, 0))
     local = _local_bytes(sharding, recipe, state)
-    parameters = sum(math.prod(x.shape) for x in jax.tree.leaves(state.params))
+    parameters = _count(state.params)
     params_bytes = sum(map(local, _leaves(state, "params")))
     return Plan(
         devices=1 if sharding is None else sharding.mesh.size,
@@ -107,7 +108,7 @@ def make_plan(recipe: Recipe) -> Plan:
         gradient_bytes=params_bytes,
         optimizer_bytes=sum(map(local, _leaves(state, "opt_state"))),
         shapes=tuple(
-            _shape(alone, sharding, state, bucket, parameters)
+            _shape(alone, sharding, state, bucket)
             for bucket in recipe.buckets
         ),
     )
@@ -172,7 +173,7 @@ def _local_bytes(sharding: Sharding | None, recipe: Recipe, state):
     return local
 
 
-def _shape(recipe, sharding, state, bucket: int, parameters: int) -> Shape:
+def _shape(recipe, sharding, state, bucket: int) -> Shape:
     """The cost of a step in one bucket."""
     part, lengths = _part(recipe)
     tokens = recipe.task.num_tokens(bucket)
@@ -181,7 +182,7 @@ def _shape(recipe, sharding, state, bucket: int, parameters: int) -> Shape:
         tokens=tokens,
         operations=step_operations(recipe, bucket),
         activation_bytes=_activations(part, sharding, state, lengths, bucket),
-        sent_bytes=_sent(recipe, sharding, tokens, parameters),
+        sent_bytes=_sent(recipe, sharding, tokens, state.params),
     )
 
 
@@ -258,10 +259,16 @@ class _Cut:
         return size
 
 
-def _sent(recipe, sharding, tokens: int, parameters: int) -> dict[str, float]:
+def _count(params: Params) -> int:
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
+
+
+def _sent(recipe, sharding, tokens: int, params: Params) -> dict[str, float]:
     """Bytes that a device sends in a step, by mesh axis."""
     if sharding is None:
         return {}
+    parameters = _count(params)
+    in_layers = _count(params.get("layers", {}))
     sizes = sharding.sizes
     dims = recipe.model.dims
     dtype = jnp.dtype("float32")
@@ -279,8 +286,9 @@ def _sent(recipe, sharding, tokens: int, parameters: int) -> dict[str, float]:
         # Gradients added up over copies: a reduce-scatter and an all-gather.
         "replica": 2 * ring(sizes["replica"]) * held,
         "data": 2 * ring(sizes["data"]) * held,
-        # Weights gathered forwards and backwards, gradients scattered.
-        "fsdp": 3 * ring(sizes["fsdp"]) * 4.0 * parameters / sizes["tensor"],
+        # Weights gathered, those of layers again backwards, and gradients scattered.
+        "fsdp": (2 * parameters + in_layers)
+        * (ring(sizes["fsdp"]) * 4.0 / sizes["tensor"]),
         # Two sums of hidden states a layer forwards, two backwards; computed again, the
         # second one is not needed. And one for each table of symbols that is cut.
         "tensor": (dims.num_layers * (4 + again) + _cut_tables(recipe, sharding))

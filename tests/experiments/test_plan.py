@@ -63,7 +63,9 @@ def test_what_devices_send_each_other():
     numbers = make_plan(recipe()).parameters
     sent = lambda **sizes: make_plan(recipe(sizes=sizes)).shapes[0].sent_bytes
     assert sent(data=8) == {"data": pytest.approx(2 * 7 / 8 * 4 * numbers)}
-    assert sent(fsdp=8) == {"fsdp": pytest.approx(3 * 7 / 8 * 4 * numbers)}
+    tables = 3 * 32 + 33 * 2  # the embedding and the readout, gathered once
+    gathered = 2 * (numbers - tables) + tables
+    assert sent(fsdp=8) == {"fsdp": pytest.approx(7 / 8 * 4 * (gathered + numbers))}
     # Hidden states [16 / 2, 48, 32] in float32, four sums for each of two layers.
     hidden = 8 * 48 * 32 * 4
     assert sent(data=2, tensor=4)["tensor"] == pytest.approx(2 * 4 * 2 * 3 / 4 * hidden)
