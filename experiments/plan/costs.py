@@ -108,8 +108,7 @@ def make_plan(recipe: Recipe) -> Plan:
         gradient_bytes=params_bytes,
         optimizer_bytes=sum(map(local, _leaves(state, "opt_state"))),
         shapes=tuple(
-            _shape(alone, sharding, state, bucket)
-            for bucket in recipe.buckets
+            _shape(alone, sharding, state, bucket) for bucket in recipe.buckets
         ),
     )
 

@@ -16,7 +16,11 @@ from ropejax.attention.fused import fused
 from ropejax.attention.keys import ordered_for, without_hidden, without_padding
 from ropejax.attention.narrow import narrow
 from ropejax.attention.normalizers import Normalizer, Softmax
-from ropejax.attention.parameter_checks import check_features, check_params
+from ropejax.attention.parameter_checks import (
+    as_arrays,
+    check_features,
+    check_params,
+)
 from ropejax.attention.requests import current_platform, request_of
 from ropejax.attention.sequence_parallel import SequenceParallel
 from ropejax.attention.spread import attend_spread
@@ -109,6 +113,7 @@ def attend(
     if params is None:
         checks.check_no_parameters(encoding, dims_of(q, k))
     else:
+        params = as_arrays(params)
         check_params(encoding, params, q, k, query, key)
     check_features(encoding, q, k, query, key)
     k, v = without_padding(k, v, key)

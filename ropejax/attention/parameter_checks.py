@@ -6,9 +6,12 @@ model, which queries and keys do not tell, may be any.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ropejax.attention.axes import dims_of, features_of, shapes_of
 from ropejax.encodings.base import Dims, Encoding
@@ -19,6 +22,20 @@ _MAKERS = ("init_shared", "init_layer", "prepare")
 
 _ANY = -1
 """Stands for an axis that grows with the model's width."""
+
+
+def as_arrays(params: Params) -> Params:
+    """Returns parameters as hooks take them, whatever they were kept in.
+
+    Mappings of other kinds (Flax's FrozenDict, nnx.State) become dicts, and NumPy's
+    arrays, which traced indices cannot read, JAX's.
+    """
+    if isinstance(params, Mapping) and not isinstance(params, dict):
+        params = dict(params)
+    if isinstance(params, dict):
+        return {name: as_arrays(part) for name, part in params.items()}
+    is_numpy = lambda leaf: isinstance(leaf, np.ndarray | np.generic)
+    return jax.tree.map(lambda x: jnp.asarray(x) if is_numpy(x) else x, params)
 
 
 def check_params(
@@ -99,7 +116,7 @@ def _agree(given: Any, wanted: Any) -> bool:
     if structure != jax.tree.structure(wanted):
         return False
     return all(
-        _fits(jax.numpy.shape(leaf), shape.sizes)
+        _fits(jnp.shape(leaf), shape.sizes)
         for leaf, shape in zip(leaves, shapes, strict=True)
     )
 
@@ -125,7 +142,7 @@ class _Shape:
 
 
 def _described(params: Any) -> str:
-    one = lambda x: x if isinstance(x, _Shape) else _Shape(jax.numpy.shape(x))
+    one = lambda x: x if isinstance(x, _Shape) else _Shape(jnp.shape(x))
     return str(jax.tree.map(one, params))
 
 

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
+from flax.core import FrozenDict
 
 from ropejax import masks
 from ropejax.attention import attend
@@ -86,6 +88,24 @@ def test_what_prepare_returns_is_taken_for_every_encoding(name):
                 given(encoding, params, where)
         else:
             assert given(encoding, params, where).shape == (2, LENGTH, 4, 16)
+
+
+@pytest.mark.parametrize("name", WITH_SAY)
+@pytest.mark.parametrize("kind", [dict, FrozenDict, nnx.State])
+def test_parameters_may_be_kept_in_numpy_and_in_other_mappings(name, kind):
+    encoding = ENCODINGS[name]()
+    make = lambda rng: (encoding.init_shared(rng, DIMS), encoding.init_layer(rng, DIMS))
+    params = encoding.prepare(*make(jax.random.key(0)), WHERE, WHERE, DIMS)
+    if not isinstance(params, dict) or jax.tree.leaves(features(encoding, WHERE)):
+        pytest.skip("prepare returns no dict, or hidden states are needed")
+    q = jax.random.normal(jax.random.key(1), (1, LENGTH, 4, DIMS.head_dim))
+    k = q[:, :, : DIMS.num_kv_heads]
+    settings = {"encoding": encoding, "query": WHERE, "key": WHERE}
+    settings |= {"mask": masks.Causal(), "implementation": "dense"}
+    kept = kind(jax.tree.map(np.asarray, params))
+    found = jax.jit(lambda q: attend(q, k, k, **settings, params=kept))(q)
+    wanted = jax.jit(lambda q, p: attend(q, k, k, **settings, params=p))(q, params)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.fast
