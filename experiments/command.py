@@ -123,11 +123,19 @@ def print_catalogues() -> int:
 
 
 def settings_of(cls: type) -> str:
-    """Returns `name=default, ...` of a class of settings."""
-    parameters = inspect.signature(cls).parameters.values()
-    return ", ".join(
-        f"{parameter.name}={_short(parameter.default)}" for parameter in parameters
-    )
+    """Returns `name=default, ...` of a class of settings, as configs have them."""
+    from experiments.building import trained_length
+    from ropejax.training import Curriculum
+
+    defaults = {
+        name: _short(parameter.default)
+        for name, parameter in inspect.signature(cls).parameters.items()
+    }
+    if trained_length.SETTING in defaults:
+        defaults[trained_length.SETTING] = "the run's"
+    if issubclass(cls, Curriculum):
+        del defaults["max_length"]  # that is train.max_length
+    return ", ".join(f"{name}={value}" for name, value in defaults.items())
 
 
 def _short(value: Any) -> str:

@@ -28,6 +28,8 @@ model and training):
     what_helps       the mini form's Missing Duplicate and Reverse String at twice the
                      steps, and one thing changed at a time, of all of the above and
                      more: which way to go on with few steps
+    further          Missing Duplicate, Reverse String and Bucket Sort as far as 40
+                     minutes of two cores take each, 3 seeds, by what helped
 
 Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
 810,000 core-hours, medium 8,100, mini 1.0 (half an hour on two cores); ablations of
@@ -82,7 +84,9 @@ FORMS = (
     "depth",
     "learning_rate",
     "what_helps",
+    "further",
 )
+SMALL = ("what_helps", "further")  # of the mini form's model alone
 SCALES = ("full", "medium", "mini")
 
 
@@ -111,6 +115,8 @@ def get_sweep(arg: str = "") -> list[dict]:
     form, scale = _chosen(arg)
     if form == "what_helps":
         return _what_helps()
+    if form == "further":
+        return product(_further(), {"train.seed": range(3)})
     what = product({"task.name": TASKS})
     if scale == "mini":
         steps, batches = zip(*MINI.values(), strict=True)
@@ -136,8 +142,8 @@ def _chosen(arg: str) -> tuple[str, str]:
         if chosen["scale"] not in ("", form):
             raise ValueError(f"form={form} has its own scale; leave scale out.")
         return form, form
-    if form == "what_helps" and chosen["scale"] not in ("", "mini"):
-        raise ValueError("form=what_helps changes the mini form's model; no scale.")
+    if form in SMALL and chosen["scale"] not in ("", "mini"):
+        raise ValueError(f"form={form} is of the mini form's model; leave scale out.")
     scale = chosen["scale"] or "mini"
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
@@ -233,6 +239,24 @@ def _what_helps() -> list[dict]:
         }
         points += [common | change for change in changes]
     return points
+
+
+def _further() -> list[dict]:
+    """A point a task: what helped, and as many steps as 40 minutes have time for."""
+    return zipped(
+        {
+            "task.name": ["missing_duplicate_string", "reverse_string", "bucket_sort"],
+            "train.steps": [40_000, 22_000, 16_000],
+            "model.num_layers": [2, 4, 2],
+            "optim.learning_rate": [3e-3, 2e-3, 5e-3],
+            "positions.options": [
+                f"per_sequence=True, max_position={top}" for top in (512, 1024, 1024)
+            ],
+            "train.batch_size": [32] * 3,
+            "positions.name": ["randomized"] * 3,
+            "positions.title": ["randomized"] * 3,
+        }
+    )
 
 
 def _published() -> ConfigDict:

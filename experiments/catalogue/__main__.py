@@ -64,6 +64,8 @@ Letters: `N` query heads, `K` key heads, `H` width of a head, `D` width of the m
 - **length dependent**: a result may change when later tokens are appended.
 - **by distance**: a table of distances may stand in for positions.
 
+In a config, `train_length` is that of the run's own training unless it is given.
+
 `ropejax.testing.check_encoding` holds every encoding to these promises. Numbers of
 other implementations that results are compared with lie in `tests/golden`, with their
 sources. `python -m experiments.gallery --out=gallery` draws every method.

@@ -207,6 +207,9 @@ def test_list_has_one_line_for_everything(capsys):
             assert f"  {name:<28} {cls.summary}\n" in printed
             assert cls.summary
     assert "max_position=2048, per_sequence=False, per_layer=False" in printed
+    assert "train_length=40" not in printed  # runs give their own
+    assert "train_length=the run's, beta_fast=32.0" in printed
+    assert "max_length" not in printed.partition("curricula (")[2]
 
 
 def test_help_explains_every_field_and_lists_every_name(capsys):
