@@ -5,7 +5,7 @@ import errno
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 CODE = os.EX_IOERR  # 74
 """Exit code where a folder cannot be written: a person has to do something first."""
@@ -29,38 +29,54 @@ class StorageError(Exception):
 
 
 @contextlib.contextmanager
-def explained(folder: pathlib.Path) -> Iterator[None]:
+def explained(
+    folder: pathlib.Path, runs: Sequence[pathlib.Path] | None = None
+) -> Iterator[None]:
     """Turns errors of writing into a `StorageError`, and clears what was cut off.
 
     Args:
-        folder: a run's workdir.
+        folder: a run's workdir, or a study's.
+        runs: of a study, the folders of the runs that are being written.
 
     Raises:
         StorageError: if the folder could not be written.
     """
     try:
         yield
+    except StorageError:
+        raise
     except Exception as error:
         number = _number(error, folder)
         if number is None:
             raise
-        raise StorageError(_told(error, number, folder)) from error
+        path = getattr(error, "filename", None) or folder
+        told = f"{path} cannot be written ({os.strerror(number)})."
+        remedy = _REMEDIES[number].capitalize()
+        if runs is None:
+            told = f"{told}{_of_run(remedy, _cleared(folder))}"
+        else:
+            for run in runs:
+                _cleared(run)
+            told += f" {remedy}; the same command then goes on, and nothing is lost."
+        raise StorageError(told) from error
 
 
-def _told(error: Exception, number: int, folder: pathlib.Path) -> str:
-    checkpoints = folder / "checkpoints"
-    names = [path.name for path in checkpoints.glob("*")] if folder.is_dir() else []
+def _cleared(run: pathlib.Path) -> list[int]:
+    """Removes what was cut off of a run's checkpoints; returns the steps of others."""
+    checkpoints = run / "checkpoints"
+    names = [path.name for path in checkpoints.glob("*")] if run.is_dir() else []
     for name in names:
         if "orbax-checkpoint-tmp" in name:  # it would only take the space that is short
             shutil.rmtree(checkpoints / name, ignore_errors=True)
-    steps = sorted(int(name) for name in names if name.isdigit())
-    kept = f" Its checkpoints of steps {steps} are untouched." if steps else ""
-    onwards = f"goes on from step {steps[-1]}" if steps else "starts"
-    path = getattr(error, "filename", None) or folder
-    other = "" if steps else ", or choose another --workdir"
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _of_run(remedy: str, steps: list[int]) -> str:
+    if not steps:
+        return f" {remedy}, or choose another --workdir; the same command then starts."
     return (
-        f"{path} cannot be written ({os.strerror(number)}).{kept} "
-        f"{_REMEDIES[number].capitalize()}{other}; the same command then {onwards}."
+        f" Its checkpoints of steps {steps} are untouched. {remedy}; the same command "
+        f"then goes on from step {steps[-1]}."
     )
 
 

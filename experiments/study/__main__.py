@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 
 from experiments import command
+from experiments.running import storage
 from experiments.study import sweep
 
 _PARENT = "ROPEJAX_STUDY_PARENT"
@@ -93,13 +94,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from experiments.study import list as study_list
     from experiments.study.folder import StudyFolder
-    from experiments.study.work import How, Worker
 
     console = Console()
     folder = StudyFolder(given.workdir, fixed_sets=given.sets is not None)
     if given.dry_run:
         study_list.show(folder, runs, merged, shard, given.workers, console)
         return 0
+    with storage.explained(folder.path, runs=()):
+        return _work(given, argv, runs, shard, folder, console)
+
+
+def _work(given, argv, runs, shard: tuple[int, int], folder, console) -> int:
+    """Does the runs that are left, here or by workers; returns the exit code."""
+    from experiments.study.work import How, Worker
+
     study = runs[0].config["study"] or given.config
     words = sys.argv[1:] if argv is None else list(argv)
     said = shlex.join(["python", "-m", "experiments.study", *words])
@@ -173,7 +181,7 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
     # Processes that share an accelerator share its memory, rather than the first one
     # taking most of it.
     environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / workers:.3f}")
-    started = []
+    started, logs = [], []
     for at in range(workers):
         log = folder.logs / f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{at}.log"
         own = f"{(shard[0] - 1) * workers + at + 1}/{shard[1] * workers}"
@@ -194,6 +202,7 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
                     start_new_session=True,
                 )
             )
+        logs.append(log)
         console.print(f"worker {at + 1} of {workers}: {log}", soft_wrap=True)
     claims = Claims(folder.claims)  # to look, not to claim
     told = ""
@@ -216,6 +225,10 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
     if interrupt.asked:
         text = "stopped; the same command goes on from there."
         raise StoppedError(text, interrupt.code)
+    for process, log in zip(started, logs, strict=True):
+        if process.returncode == storage.CODE:
+            *_, last = log.read_text().splitlines()
+            raise storage.StorageError(last.removeprefix("error: "))
     for at, process in enumerate(started, start=1):
         if process.returncode not in (0, 1):  # 1: a run failed, which is told below
             console.print(f"worker {at} ended with {process.returncode}; see its log")

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from experiments.building import build
 from experiments.results import store as results
+from experiments.running import storage
 from experiments.running.interrupt import StoppedError
 from experiments.running.progress import clock
 from experiments.study.claims import Claims, LostClaimError
@@ -97,6 +98,7 @@ class Worker:
 
         Raises:
             StoppedError: after Ctrl-C or SIGTERM; whatever was finished stays.
+            StorageError: if the folder cannot be written; likewise.
         """
         heartbeat_s = min(20.0, self._how.stale_s / 5)
         with Claims(
@@ -181,16 +183,19 @@ class Worker:
             return
         together = self._groups[held[0].group]
         try:
-            with Work(self._folder, held, together, claims, self._console) as work:
-                costs = work.run()
-            for run, cost in zip(held, costs, strict=True):
-                self._folder.finish(run, cost)
-                claims.release(run.run_id, done=True)
-                self._finished.add(run.run_id)
+            with storage.explained(
+                self._folder.path, [self._folder.run(run.run_id) for run in held]
+            ):
+                with Work(self._folder, held, together, claims, self._console) as work:
+                    costs = work.run()
+                for run, cost in zip(held, costs, strict=True):
+                    self._folder.finish(run, cost)
+                    claims.release(run.run_id, done=True)
+                    self._finished.add(run.run_id)
         except LostClaimError as lost:
             self._console.print(str(lost))
-        except StoppedError:
-            raise
+        except (StoppedError, storage.StorageError):
+            raise  # the runs are as good as before
         except Exception:
             self._give_up(held, claims)
         finally:

@@ -19,6 +19,7 @@ from experiments.running import storage
 from experiments.running.board import Board
 from experiments.running.run import open_run, run_experiment
 from experiments.running.storage import StorageError
+from experiments.study import __main__ as study
 from tests.compiled_programs import kept_in
 from tests.experiments.process_pair import ROOT, SMALL, saved_steps
 
@@ -28,6 +29,7 @@ ORBAX_LEAVES_THREADS = pytest.mark.filterwarnings(
 )
 """A save that fails ends while some of its threads still report to it."""
 STEPS = 4
+TINY = str(ROOT / "tests" / "experiments" / "tiny_study.py")
 
 
 def config_of(**changes):
@@ -246,3 +248,40 @@ def test_other_errors_are_left_alone(tmp_path):
         (tmp_path / "nothing").read_text()
     with pytest.raises(ValueError, match="mine"), storage.explained(tmp_path):
         raise ValueError("mine")
+
+
+# Studies
+
+
+@ORBAX_LEAVES_THREADS
+def test_a_full_disk_stops_a_study_and_gives_no_run_up(small_disk, tmp_path, capsys):
+    """With one worker or two; once there is space, the same command ends the study."""
+    words = [f"--config={TINY}:tasks=1", "--compile_cache="]
+    assert study.main([*words, f"--workdir={tmp_path / 'straight'}"]) == 0
+    ballast = small_disk / "ballast"
+    folder = small_disk / "study"
+    with open(ballast, "wb") as file:
+        while room(small_disk) > 60_000:
+            file.write(bytes(8_000))
+            file.flush()
+    with pytest.raises(StorageError, match="No space left on device") as stopped:
+        study.main([*words, f"--workdir={folder}"])
+    told = str(stopped.value)
+    assert "Free space on its disk; the same command then goes on" in told
+    assert not list(folder.glob("failed/*"))
+    assert not list(folder.rglob("*orbax-checkpoint-tmp*"))
+    again = [*words, f"--workdir={folder}", "--workers=2"]
+    with pytest.raises(StorageError, match="No space left on device") as stopped:
+        study.main(again)
+    assert "\n" not in str(stopped.value)
+    ballast.unlink()
+    assert study.main([*words, f"--workdir={folder}"]) == 0
+    scores = [
+        sorted(
+            (row["run_id"], row["length"], row["correct"])
+            for row in results.read(made).to_pylist()
+        )
+        for made in (folder, tmp_path / "straight")
+    ]
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 4 * 3  # two rates, two seeds; three lengths
