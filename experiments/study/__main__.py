@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from experiments import command
 from experiments.running import storage
 from experiments.study import sweep
+from experiments.study.select import select
 
 _PARENT = "ROPEJAX_STUDY_PARENT"
 """Variable by which a worker knows the process that started it."""
@@ -74,6 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "study's file was changed, beside those of now",
     )
     parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="a part of the runs: task.name=bucket_sort, train.seed=0; given again "
+        "with the same field, either value counts",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="list runs and costs, and stop"
     )
     given, rest = command.parse(parser, argv)
@@ -97,17 +106,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console = Console()
     folder = StudyFolder(given.workdir, fixed_sets=given.sets is not None)
+    part = select(runs, given.only)
     if given.dry_run:
-        study_list.show(folder, runs, merged, shard, given.workers, console)
+        study_list.show(folder, part, merged, shard, given.workers, console)
         return 0
     with storage.explained(folder.path, runs=()):
-        return _work(given, argv, runs, shard, folder, console)
+        return _work(given, argv, (runs, part), shard, folder, console)
 
 
 def _work(given, argv, runs, shard: tuple[int, int], folder, console) -> int:
-    """Does the runs that are left, here or by workers; returns the exit code."""
+    """Does what is left of a part of all runs, here or by workers.
+
+    Returns:
+        The exit code.
+    """
     from experiments.study.work import How, Worker
 
+    runs, part = runs
     study = runs[0].config["study"] or given.config
     words = sys.argv[1:] if argv is None else list(argv)
     said = shlex.join(["python", "-m", "experiments.study", *words])
@@ -118,13 +133,13 @@ def _work(given, argv, runs, shard: tuple[int, int], folder, console) -> int:
         _tell_of_others(folder, runs, given.extend, console)
         if given.retry:
             folder.forget_failures()
-        if lost := folder.reopen_lost(runs):
+        if lost := folder.reopen_lost(part):
             console.print(f"{len(lost)} finished runs lack rows, and are scored again")
         if given.workers > 1:
-            counts = _spawn(folder, runs, given.workers, shard, words, console)
+            counts = _spawn(folder, part, given.workers, shard, words, console)
             return _end(folder, counts, console)
     how = How(shard, given.members_at_once, given.stale, given.sets)
-    return _end(folder, Worker(folder, runs, how, console).work(), console)
+    return _end(folder, Worker(folder, part, how, console).work(), console)
 
 
 def _tell_of_others(folder, runs, extend: bool, console) -> None:

@@ -8,6 +8,7 @@ from configs import base
 from configs.sweep import product, union, where, zipped
 from experiments.study import sweep
 from experiments.study.cost import CPU_CORE_RATE, Costs, ordered, work_of
+from experiments.study.select import select
 from experiments.study.sweep import expand
 from tests.experiments import tiny_study
 
@@ -191,3 +192,23 @@ def test_costs_are_measured_where_they_were_and_scaled_elsewhere():
     assert costs.is_measured
     assert costs.seconds(small) == costs.seconds(same) == pytest.approx(12 * 0.5 + 3)
     assert costs.seconds(large) == pytest.approx(12 * 2 * 0.5 + 3)
+
+
+@pytest.mark.fast
+def test_a_part_of_a_study_is_chosen_by_fields():
+    runs, _ = sweep.load(str(pathlib.Path(tiny_study.__file__)))
+    names = lambda part: [
+        (r.config["task"]["name"], r.config["train"]["seed"]) for r in part
+    ]
+    only = select(runs, ["task.name=even_pairs", "train.seed=1"])
+    assert names(only) == [("even_pairs", 1)] * 2  # two learning rates
+    either = select(runs, ["train.seed=1", "train.seed=0"])
+    assert either == runs == select(runs, [])
+    for condition, message in {
+        "even_pairs": "must be FIELD=VALUE",
+        "task.nam=even_pairs": "no field 'task.nam'.*task.name",
+        "task.name=even_pair": "no run of the study has that.*even_pairs",
+        "train.seed=7": "train.seed is 0 or 1",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            select(runs, [condition])
