@@ -4,6 +4,10 @@ Short sequences keep the trained frequencies, longer ones get what their length 
 The length is that of each sequence, so all keys of one turn by the same frequencies:
 caches must hold unrotated keys, and a query near the start sees other angles when
 tokens are appended (`length_dependent`).
+
+With a cache of unrotated keys, one layer's step is the last row of a full pass. A model
+of several layers differs from its full pass: appended tokens change the earlier rows of
+the first layer, hence the second layer's keys, which the cache keeps as they were.
 """
 
 import dataclasses
