@@ -1,9 +1,98 @@
 """Checks that every kind of settings shares."""
 
 import dataclasses
+import functools
+import inspect
 import math
 import numbers
-from typing import Any
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+
+class Settings:
+    """What settings derive from, so that each argument is of the type that it names.
+
+    A wrong one is refused before `__post_init__` compares it with anything. Checked are
+    numbers, flags, text, tuples of them, and settings within settings; what is
+    annotated otherwise (arrays, functions) is left to the class.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Makes an object, which `__init__` then fills.
+
+        Raises:
+            ValueError: if an argument is not of the type of its annotation.
+        """
+        signature, hints = _described(cls)
+        try:
+            given = signature.bind_partial(*args, **kwargs).arguments
+        except TypeError:
+            given = {}  # __init__ says which argument there is not
+        for name, value in given.items():
+            hint = hints.get(name, Any)
+            if not _fits(value, hint):
+                raise ValueError(
+                    f"{name} must be {_meaning(hint)}, got {value!r} for "
+                    f"{cls.__name__}."
+                )
+        return super().__new__(cls)
+
+
+@functools.lru_cache(maxsize=1024)
+def _described(cls: type) -> tuple[inspect.Signature, dict[str, Any]]:
+    """The arguments of a class, and the types of its fields."""
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError:  # one of them names what is not there, or is made in a function
+        written = [inspect.get_annotations(kind) for kind in reversed(cls.__mro__)]
+        hints = {name: hint for one in written for name, hint in one.items()}
+    return inspect.signature(cls), hints
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if hint in (None, type(None)):
+        return value is None
+    if origin in (tuple, Sequence):
+        if not isinstance(value, tuple | list):  # an array, perhaps
+            return hasattr(value, "__len__") and not isinstance(value, str)
+        if origin is tuple and (not parts or parts[-1] is not Ellipsis):
+            return True  # each place has a type of its own, and the class its reasons
+        return all(_fits(item, parts[0]) for item in value)
+    if hint in _KINDS:
+        return isinstance(value, _KINDS[hint][0]) and (
+            hint is bool or not isinstance(value, bool | np.bool_)
+        )
+    if isinstance(hint, type) and issubclass(hint, Settings):
+        return isinstance(value, hint)
+    return True
+
+
+_KINDS: dict[Any, tuple[Any, str]] = {
+    bool: (bool | np.bool_, "True or False"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "text"),
+}
+
+
+def _meaning(hint: Any) -> str:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_meaning, parts))
+    if hint in (None, type(None)):
+        return "None"
+    if origin in (tuple, Sequence):
+        return f"a tuple of {_meaning(parts[0])} each" if parts else "a tuple"
+    if hint in _KINDS:
+        return _KINDS[hint][1]
+    return f"a {getattr(hint, '__name__', hint)}"
 
 
 def check_finite(settings: Any) -> None:

@@ -1,10 +1,14 @@
 """Settings that are no numbers are refused where they are made, by name."""
 
+import copy
 import dataclasses
 import importlib
 import math
+import pickle
 import pkgutil
+import typing
 
+import numpy as np
 import pytest
 
 from ropejax.encodings import (
@@ -12,12 +16,14 @@ from ropejax.encodings import (
     ALiBi,
     Encoding,
     Rotary,
+    T5Bias,
     YaRN,
     rotary_from_hf,
 )
 from ropejax.encodings.distance import Distance
 from ropejax.encodings.frequency_map import FrequencyMap
-from ropejax.positions import POSITIONS, Consecutive, PositionScheme
+from ropejax.positions import POSITIONS, Consecutive, PositionScheme, Randomized
+from ropejax.settings import Settings
 
 
 def every_kind(base):
@@ -86,3 +92,57 @@ def test_a_configuration_from_elsewhere_is_refused_alike():
 @pytest.mark.fast
 def test_the_check_leaves_settings_without_numbers_alone():
     assert Consecutive() == Consecutive()
+
+
+# Arguments of another type
+
+ALL_KINDS = [kind for base in Settings.__subclasses__() for kind in every_kind(base)]
+NUMBERS = {bool: (1.5, "yes"), int: (1.5, "2", True), float: ("0.1", True, 1j)}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.__qualname__)
+def test_arguments_of_another_type_are_refused_by_name(kind):
+    """For every kind of settings that there is: tasks, masks, encodings, layers, ..."""
+    hints = typing.get_type_hints(kind)
+    fields = [field.name for field in dataclasses.fields(kind) if field.init]
+    for name in fields:
+        hint = hints[name]
+        wrong = [object(), *NUMBERS.get(hint, ())] if hint in (*NUMBERS, str) else []
+        for value in wrong:
+            with pytest.raises(ValueError, match=rf"^{name} must be .*, got "):
+                kind(**{name: value})
+
+
+@pytest.mark.fast
+def test_arguments_of_the_right_type_are_left_as_they_are():
+    assert Randomized(np.int64(64), True).max_position == 64
+    assert Rotary(max_wavelength=500).max_wavelength == 500  # whole numbers are numbers
+    with pytest.raises(ValueError, match="per_layer must be True or False, got 1"):
+        Randomized(64, True, 1)  # by place too
+    with pytest.raises(ValueError, match="bidirectional must be True or False or None"):
+        T5Bias(bidirectional="no")
+    with pytest.raises(ValueError, match=r"slopes must be a tuple of a number each or"):
+        ALiBi(slopes=("1",))
+    with pytest.raises(
+        ValueError, match="frequencies must be a FrequencyMap, got 'ntk'"
+    ):
+        Rotary(frequencies="ntk")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_wave'"):
+        Rotary(max_wave=1e4)
+    copied = copy.deepcopy(pickle.loads(pickle.dumps(YaRN(scale=8.0))))
+    assert copied == YaRN(scale=8.0) == dataclasses.replace(YaRN(), scale=8.0)
+
+
+@pytest.mark.fast
+def test_settings_of_ones_own_are_checked_too():
+    @dataclasses.dataclass(frozen=True)
+    class Mine(Encoding):
+        strength: float = 1.0
+        other: "Elsewhere" = None  # noqa: F821
+
+    with pytest.raises(
+        ValueError, match="strength must be a number, got None for Mine"
+    ):
+        Mine(strength=None)
+    assert Mine(2.0, other="anything").other == "anything"

@@ -37,7 +37,7 @@ from jaxtyping import Array, Bool, Float
 
 from ropejax.encodings.bias_forms import FactoredBias, NarrowBias
 from ropejax.encodings.heads import dot_product, weighted_sum
-from ropejax.settings import check_finite
+from ropejax.settings import Settings, check_finite
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
 
@@ -65,7 +65,7 @@ class Dims(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoding:
+class Encoding(Settings):
     """A position encoding with every hook at rest: no position information at all.
 
     Class attributes state what a method promises; the conformance tests hold it to

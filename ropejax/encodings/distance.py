@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from ropejax.settings import check_finite
+from ropejax.settings import Settings, check_finite
 from ropejax.tokens import Tokens, relative_positions
 from ropejax.typing import Positions
 
@@ -39,7 +39,7 @@ class View(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Distance:
+class Distance(Settings):
     """The plain distance: one view, the positions themselves.
 
     Attributes:

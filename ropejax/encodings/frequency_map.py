@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ropejax.encodings.choices import positive
-from ropejax.settings import check_finite
+from ropejax.settings import Settings, check_finite
 
 Ratios = Float[np.ndarray, " R"] | Float[Array, "#B R"]
 Length = Int[Array, " B"]
@@ -22,7 +22,7 @@ Scale = float | Float[Array, "B 1"]
 
 
 @dataclasses.dataclass(frozen=True)
-class FrequencyMap:
+class FrequencyMap(Settings):
     """Leaves all frequencies as they are.
 
     Attributes:

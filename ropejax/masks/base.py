@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ropejax.settings import Settings
 from ropejax.tokens import Tokens
 
 Index = Int[Array, "*S"]
@@ -33,7 +34,7 @@ class Visibility(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Mask:
+class Mask(Settings):
     """Which query attends to which key; called as `mask(query, key)`.
 
     A subclass gives `pairs`, and `blocks` where it can tell more than nothing.

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from ropejax.settings import Settings
 from ropejax.typing import Rng
 
 INJECTIONS = ("none", "loop", "layer")
@@ -23,7 +24,7 @@ INJECTIONS = ("none", "loop", "layer")
 
 
 @dataclasses.dataclass(frozen=True)
-class LoopSpan:
+class LoopSpan(Settings):
     """Some of a looped model's loops: the first ones without gradient, then some with.
 
     What is read out is the state after `before + count` loops. One compiled program

@@ -15,12 +15,13 @@ from ropejax.encodings import Encoding, LogScale, Rotary, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.masks import Causal, Chunked, Mask, Window
 from ropejax.nn.transformer import LayerKind, TransformerSpec
+from ropejax.settings import Settings
 
 Kinds = tuple[LayerKind, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Alike:
+class Alike(Settings):
     """All layers alike: the model's encoding, every token (or every past one) seen."""
 
     summary: ClassVar[str] = "all layers alike"

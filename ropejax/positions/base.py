@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array, Int, Shaped
 
-from ropejax.settings import check_finite
+from ropejax.settings import Settings, check_finite
 from ropejax.tokens import Tokens, tokens
 from ropejax.typing import Rng
 
@@ -101,7 +101,7 @@ class Placement:
 
 
 @dataclasses.dataclass(frozen=True)
-class PositionScheme:
+class PositionScheme(Settings):
     """A rule that says where tokens are.
 
     Attributes:

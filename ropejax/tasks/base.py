@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from ropejax.settings import Settings
 from ropejax.tasks import draws
 from ropejax.typing import Rng
 
@@ -77,7 +78,7 @@ class Example(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Task(Settings):
     """A task of the benchmark: settings, alphabets, and a sampler.
 
     Subclasses set the class attributes, `input_vocab`, `output_vocab`, `output_length`

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from ropejax.settings import Settings
 from ropejax.tasks import draws
 from ropejax.tasks.copy_string import check_at_least
 from ropejax.typing import Rng
@@ -26,7 +27,7 @@ LONGEST_WORD = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Language:
+class Language(Settings):
     """A language, made from its number: the same number is the same language.
 
     Attributes:

@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.settings import Settings
 from ropejax.typing import Rng
 
 
 @dataclasses.dataclass(frozen=True)
-class Curriculum:
+class Curriculum(Settings):
     """A rule for lengths.
 
     Attributes:

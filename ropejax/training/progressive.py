@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.nn.looped import LoopSpan
+from ropejax.settings import Settings
 from ropejax.typing import Rng
 
 _STREAM = 2**32 - 1
@@ -19,7 +20,7 @@ _STREAM = 2**32 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class ProgressiveLoss:
+class ProgressiveLoss(Settings):
     r"""How the loops of a model enter its loss, and how far back gradients go.
 
     With `L(n, k)` the mean cross-entropy after `n + k` of `M` loops, of which the first

@@ -15,6 +15,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from ropejax.nn.parameters import projection_init
+from ropejax.settings import Settings
 
 ACTIVATIONS = MappingProxyType({"relu": jax.nn.relu, "tanh": jnp.tanh})
 
@@ -46,7 +47,7 @@ class Cell(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class CellSettings:
+class CellSettings(Settings):
     """Settings of a cell; the number of units is the model's."""
 
     title: ClassVar[str] = ""
