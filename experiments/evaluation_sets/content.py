@@ -105,6 +105,8 @@ def task_text(task: Task) -> str:
         f"{field.name}={getattr(task, field.name)}"
         for field in dataclasses.fields(task)
         if getattr(task, field.name) != field.default
+        # Which part of a file was held out by default has not always been the same.
+        or (field.name == "held_out" and task.path)
     ]
     return f"{name}({', '.join(changed)})" if changed else name
 

@@ -102,7 +102,7 @@ def _draw(
         "accuracy_by_length": lambda: plots.accuracy_by_length(cells),
         "score_heatmap": lambda: plots_scores.score_heatmap(cells),
     }
-    if any(cell.perplexity_curve for cell in cells):
+    if any(cell.on_text for cell in cells):
         figures["perplexity_by_length"] = lambda: plots.perplexity_by_length(cells)
     if any(len(cell.chosen) > 1 for cell in cells):
         figures["seed_sensitivity"] = lambda: plots_scores.seed_sensitivity(cells)

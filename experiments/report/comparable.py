@@ -20,7 +20,7 @@ from experiments.report.summaries import Cell, RunSummary, Setting, group_cells
 
 _OPTIMIZER = "optim."  # fields over which a cell's best is taken
 _KIND = "model.kind"
-_FACTS: Mapping[str, Callable[[RunSummary], Any]] = {
+_FACTS: dict[str, Callable[[RunSummary], Any]] = {
     "steps trained": lambda run: run.step,
     "longest training length": lambda run: run.train_max,
     "longest test length": lambda run: run.test_max,
@@ -154,6 +154,7 @@ def _cut(run: RunSummary, test_max: int, lengths: tuple[int, ...]) -> RunSummary
         accuracy=cut(run.accuracy),
         exact_match=cut(run.exact_match),
         input_blind=cut(run.input_blind),
+        nats=cut(run.nats),
     )
 
 
@@ -185,7 +186,7 @@ def unlike_settings(cells: Sequence[Cell]) -> list[str]:
         tasks.setdefault(cell.task_title, []).append(cell)
     lines: dict[str, list[str]] = {}
     for task, group in tasks.items():
-        for name, fact in _FACTS.items():
+        for name, fact in (_FACTS | {"examples": lambda run: run.examples}).items():
             values: dict[Any, list[str]] = {}
             for cell in group:
                 values.setdefault(fact(cell.runs[0]), []).append(cell.setting.label)

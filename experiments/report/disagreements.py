@@ -35,6 +35,7 @@ def _in_cell(cell: Cell, configs: Mapping[str, Flat]) -> Iterable[str]:
         "sequences a length": [ranges(run.samples[0]) for run in runs],
         "position draws": [ranges(run.samples[1]) for run in runs],
         "examples": [run.examples for run in runs],
+        "training lengths": [run.trained_on for run in runs],
     }
     known = [configs[run.run_id] for run in runs if run.run_id in configs]
     if len(known) == len(runs):
@@ -44,17 +45,28 @@ def _in_cell(cell: Cell, configs: Mapping[str, Flat]) -> Iterable[str]:
     for name, values in facts.items():
         if len(set(values)) > 1:
             yield f"runs differ in {name}: {_who(values, runs)}"
+    if unlike := _unlike_sets(runs):
+        yield f"runs are scored on unlike fixed sets at {ranges(unlike)}"
     others: dict[str, list[RunSummary]] = {}
     for run in runs:
         for line in run.others:
             others.setdefault(line, []).append(run)
     for line, some in others.items():
         yield (
-            f"scored in another way too, which does not count: {line}; --where selects "
-            f"it ({listed(some)})"
+            f"scored in another way too, which does not count: {line}; --where shows "
+            f"it alone ({listed(some)})"
         )
     if none := [run for run in runs if not run.test_lengths]:
         yield f"no evaluation beyond the training lengths: {listed(none)}"
+
+
+def _unlike_sets(runs: Sequence[RunSummary]) -> list[int]:
+    """Lengths at which two runs stand on fixed sets of unlike content."""
+    found: dict[int, set[str | None]] = {}
+    for run in runs:
+        for length, content in run.sets.items():
+            found.setdefault(length, set()).add(content)
+    return sorted(n for n, contents in found.items() if len(contents - {None}) > 1)
 
 
 def _who(values: Sequence[str], runs: Sequence[RunSummary]) -> str:

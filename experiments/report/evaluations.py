@@ -1,25 +1,24 @@
 """Which evaluation of a run counts, where it was scored more than once.
 
-An *evaluation* is one way to score a run in a test setting: so many sequences a length,
-position draws, a seed, fresh examples or a fixed set. Scores of two of them are never
-averaged. The one with most lengths beyond those of training counts; among equals that
-with most sequences a length, then the latest.
+An *evaluation* is one way to score a run in a test setting: position draws, a seed,
+so many sequences a length, fresh examples or fixed sets. Scores of two of them never
+stand in one curve. Of those that reach beyond the training lengths, the one that most
+runs of the same task and setting have counts, so that seeds are compared on the same
+examples; then the one with most such lengths, with most sequences, the latest.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from experiments.results import schema as results_schema
-
 RUN = ("run_id", "test_encoding", "test_positions")
 """Fields that tell a run in a test setting."""
 
-_FIXED = "fixed"
-_SAME = ("rows", "position_draws", "eval_seed", _FIXED)
+_CELL = ("task", "encoding", "positions", "test_encoding", "test_positions")
+_SAMPLES, _FIXED = "counted samples", "counted on sets"  # no fields of rows
+_EXAMPLES = (_SAMPLES, "position_draws", "eval_seed", _FIXED)
 
 
 def counted(evaluation: pa.Table) -> tuple[pa.Table, np.ndarray, list[list[str]]]:
@@ -30,27 +29,49 @@ def counted(evaluation: pa.Table) -> tuple[pa.Table, np.ndarray, list[list[str]]
 
     Returns:
         The rows, by run and length; where each run starts; and for each run a line on
-        every other evaluation of its last step.
+        whatever else its last step was scored on.
     """
-    fixed = pc.is_valid(evaluation["set_hash"])
-    table = _last_steps(evaluation.append_column(_FIXED, fixed))
-    table = results_schema.last_of_each(table, (*RUN, *_SAME, "length"))
-    run, one = _codes(table, RUN), _codes(table, (*RUN, *_SAME))
-    order = _by_preference(table, one)
-    of_run = np.zeros(len(order), np.int64)  # the run of each evaluation
-    of_run[one] = run
+    table = _last_steps(_with_examples(evaluation))
+    every, number = table, _codes(table, (*RUN, *_EXAMPLES, "length"))
+    latest = np.zeros(number.max(initial=-1) + 1, np.int64)
+    latest[number] = np.arange(len(every))  # of repeated places, the last stays
+    table = every.take(np.sort(latest))
+    run, which = _codes(table, RUN), _codes(table, (*RUN, *_EXAMPLES))
+    order = _by_preference(table, which)
+    run_of = np.zeros(len(order), np.int64)
+    run_of[which] = run
     chosen = np.zeros(run.max(initial=-1) + 1, np.int64)
-    chosen[of_run[order]] = order  # of repeated places, the last stays
+    chosen[run_of[order]] = order
     others: list[list[str]] = [[] for _ in chosen]
-    for evaluated in order:
-        if chosen[of_run[evaluated]] != evaluated:
-            rows = table.filter(pa.array(one == evaluated))
-            others[of_run[evaluated]].append(_described(rows))
-    kept = np.flatnonzero(chosen[run] == one)
+    for place, line in zip(
+        order.tolist(), _described(table, which, order), strict=True
+    ):
+        if chosen[run_of[place]] != place:
+            others[run_of[place]].append(line)
+    for at in _replaced_sets(every, latest[number]):
+        others[run[np.searchsorted(np.sort(latest), at)]].append(_REPLACED)
+    kept = np.flatnonzero(chosen[run] == which)
     length = table["length"].to_numpy()
     kept = kept[np.lexsort((length[kept], run[kept]))]
     starts = np.flatnonzero(np.diff(run[kept], prepend=-1))
-    return table.take(kept), starts, others
+    return table.take(kept), starts, [list(dict.fromkeys(lines)) for lines in others]
+
+
+_REPLACED = "lengths scored on other fixed sets before, which the later ones replace"
+
+
+def _with_examples(evaluation: pa.Table) -> pa.Table:
+    """Adds what tells evaluations apart.
+
+    Rows that name neither draws nor a seed are not of `experiments`: of those, numbers
+    of sequences may differ by length within one evaluation.
+    """
+    named = pc.or_(
+        pc.is_valid(evaluation["eval_seed"]), pc.is_valid(evaluation["position_draws"])
+    )
+    samples = pc.if_else(named, evaluation["rows"], None)
+    fixed = pc.is_valid(evaluation["set_hash"])
+    return evaluation.append_column(_SAMPLES, samples).append_column(_FIXED, fixed)
 
 
 def _last_steps(evaluation: pa.Table) -> pa.Table:
@@ -62,32 +83,53 @@ def _last_steps(evaluation: pa.Table) -> pa.Table:
 
 def _codes(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     """Numbers, from 0, the combinations of values that occur in the columns `names`."""
-    columns = [
-        table[name].combine_chunks().dictionary_encode(null_encoding="encode").indices
-        for name in names
-    ]
-    values = np.array([column.to_numpy(zero_copy_only=False) for column in columns])
-    return np.unique(values, axis=1, return_inverse=True)[1].reshape(-1)
+    total = np.zeros(len(table), np.int64)
+    for name in names:
+        column = table[name].combine_chunks()
+        encoded = column.dictionary_encode(null_encoding="encode")
+        total = total * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
+        total = np.unique(total, return_inverse=True)[1].reshape(-1)  # stay small
+    return total
 
 
-def _by_preference(table: pa.Table, one: np.ndarray) -> np.ndarray:
+def _by_preference(table: pa.Table, which: np.ndarray) -> np.ndarray:
     """Lists evaluations, the one that would rather count behind the others."""
-    count = one.max(initial=-1) + 1
+    count = which.max(initial=-1) + 1
     length, trained = (table[n].to_numpy() for n in ("length", "train_max_length"))
-    beyond = np.bincount(one, weights=length > trained, minlength=count)
+    beyond = np.bincount(which, weights=length > trained, minlength=count)
     samples, latest = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.maximum.at(samples, one, table["rows"].to_numpy())
-    np.maximum.at(latest, one, np.arange(len(table)))
-    return np.lexsort((latest, samples, beyond))
+    np.maximum.at(samples, which, table["rows"].to_numpy())
+    np.maximum.at(latest, which, np.arange(len(table)))
+    _, first = np.unique(which, return_index=True)
+    alike = _codes(table.take(first), (*_CELL, *_EXAMPLES))  # over runs
+    shared = np.bincount(alike)[alike] if count else np.zeros(0)
+    return np.lexsort((latest, samples, beyond, shared, beyond > 0))
 
 
-def _described(rows: pa.Table) -> str:
-    """Says how an evaluation differs from others, as conditions that choose it."""
-    first: dict[str, Any] = rows.select((*_SAME, "length")).slice(0, 1).to_pylist()[0]
-    conditions = [f"rows = {first['rows']}"]
+def _described(table: pa.Table, which: np.ndarray, order: np.ndarray) -> list[str]:
+    """Says, of evaluations in an order, how many lengths they have, and what of."""
+    _, first = np.unique(which, return_index=True)
+    lengths = np.bincount(which)
+    names = ("rows", "position_draws", "eval_seed", _FIXED)
+    found = table.select(names).take(first[order]).to_pylist()
+    return [
+        _line(int(lengths[place]), row)
+        for place, row in zip(order.tolist(), found, strict=True)
+    ]
+
+
+def _line(lengths: int, row: dict) -> str:
+    """Names an evaluation by the condition that chooses it."""
+    conditions = [f"rows = {row['rows']}"]
     for name in ("position_draws", "eval_seed"):
-        value = first[name]
+        value = row[name]
         conditions.append(f"{name} IS NULL" if value is None else f"{name} = {value}")
-    conditions.append(f"set_hash IS {'NOT ' * first[_FIXED]}NULL")
-    lengths = len(pc.unique(rows["length"]))
-    return f"{lengths} length{'s' * (lengths != 1)} ({' AND '.join(conditions)})"
+    conditions.append(f"set_hash IS {'NOT ' * row[_FIXED]}NULL")
+    condition = " AND ".join(conditions)
+    return f"{lengths} length{'s' * (lengths != 1)} ({condition})"
+
+
+def _replaced_sets(every: pa.Table, later: np.ndarray) -> np.ndarray:
+    """Places of rows that replaced one of another fixed set."""
+    hashes = _codes(every, ("set_hash",))
+    return np.unique(later[hashes != hashes[later]])

@@ -23,7 +23,7 @@ from experiments.report.plot_style import (
     name_axes,
 )
 from experiments.report.plot_style import save as save
-from experiments.report.summaries import Cell, RunSummary
+from experiments.report.summaries import Cell, RunSummary, perplexity_of
 
 
 @matplotlib.rc_context(STYLE)
@@ -53,15 +53,15 @@ def accuracy_by_length(cells: Sequence[Cell]) -> Figure:
 def perplexity_by_length(cells: Sequence[Cell]) -> Figure:
     """Draw perplexity against length, as `accuracy_by_length` does accuracy.
 
-    Its axis is logarithmic. Settings that are not scored on text are left out.
+    Its axis is logarithmic, and so are averages. Tasks that are not on text are left
+    out.
 
     Raises:
-        ValueError: if no setting is; see `Cell.perplexity_curve`.
+        ValueError: if none is.
     """
-    on_text = [cell for cell in cells if cell.perplexity_curve]
-    if not on_text:
+    if not any(cell.on_text for cell in cells):
         raise ValueError("perplexity is of tasks on text, of which there are none.")
-    figure, panels = _by_length(on_text, lambda run: run.perplexity, [])
+    figure, panels = _by_length(cells, lambda run: run.nats, [], shown=perplexity_of)
     for axes in panels:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(ScalarFormatter())
@@ -74,16 +74,26 @@ def _by_length(
     cells: Sequence[Cell],
     values: Callable[[RunSummary], Mapping[int, float]],
     others: Sequence[Artist],
-) -> tuple[Figure, list[Axes]]:
-    """Draws values by length: a panel a task, a line and a band a setting."""
+    shown: Callable[[float], float] = float,
+) -> tuple[Figure, Sequence[Axes]]:
+    """Draws values by length: a panel a task, a line and a band a setting.
+
+    Args:
+        cells: what there is; those without values are left out.
+        values: of a run, by length.
+        others: further entries of the legend.
+        shown: turns an averaged value into what is drawn.
+    """
     settings = summaries.settings_of(cells)
-    styles = line_styles(settings)
-    tasks = summaries.by_task(cells)
+    drawn = [cell for cell in cells if any(map(values, cell.chosen))]
+    styles = line_styles(settings)  # alike in all pictures
+    styles = {one: styles[one] for one in summaries.settings_of(drawn)}
+    tasks = summaries.by_task(drawn)
     others = [*others, Patch(color=_TRAINED, lw=0, label="training lengths")]
     trained = {task: _training_lengths(group) for task, group in tasks.items()}
     if any(len(ends) > 2 for ends in trained.values()):
         others.append(Patch(color=_SOME, lw=0, label="of some settings"))
-    band = "95% interval over seeds" if _several_runs(cells) else ""
+    band = "95% interval over seeds" if _several_runs(drawn) else ""
     figure, panels = line_panels(len(tasks), styles, others, band)
     for (task, group), axes in zip(tasks.items(), panels, strict=True):
         axes.set_title(group[0].task_title)
@@ -92,9 +102,9 @@ def _by_length(
             axes.axvspan(start, end, color=shade, lw=0, zorder=0)
         for cell in group:
             shift = settings.index(cell.setting) / len(settings)
-            curves = [_thinned(values(run), run.train_max) for run in cell.chosen]
-            curve = statistics.curve_over_runs(curves)
-            ends = np.array(list(curve.values())).T[:3]
+            known = [(values(run), run.train_max) for run in cell.chosen if values(run)]
+            curve = statistics.curve_over_runs([_thinned(*one) for one in known])
+            ends = np.vectorize(shown)(np.array(list(curve.values())).T[:3])
             _line(axes, list(curve), ends, styles[cell.setting], shift)
         axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
     return figure, panels
@@ -108,7 +118,8 @@ def _training_lengths(group: Sequence[Cell]) -> list[float]:
     runs = [run for cell in group for run in cell.chosen]
     longest = sorted({run.train_max for run in runs})
     shortest = min(run.train_min for run in runs)
-    return [0 if shortest == 1 else shortest - 0.5, *longest]
+    widest = 0.99 * longest[-1] - 1  # a single length can be seen
+    return [0 if shortest == 1 else min(shortest - 0.5, widest), *longest]
 
 
 def _together(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:

@@ -69,9 +69,10 @@ class RunSummary:
         exact_match: share of sequences with every token right, by length.
         input_blind: accuracy of the best input-blind predictor, by length.
         train_min: shortest training length.
-        perplexity: by length; empty unless the task is on text.
+        nats: mean cross-entropy by length; empty unless the task is on text.
         samples: numbers of sequences a length, and of position draws, that occur.
-        examples: what it was scored on: fresh examples of a seed, or a fixed set.
+        examples: what it was scored on: fresh examples of a seed, or fixed sets.
+        sets: hash of the set by length; None where examples are fresh.
         others: lines on its other evaluations, which do not count.
         time: when the evaluation was written: UTC, ISO 8601.
         variant: the optimizer's settings in which runs of its cell differ, besides the
@@ -93,8 +94,9 @@ class RunSummary:
     input_blind: dict[int, float]
     samples: tuple[tuple[int, ...], tuple[int, ...]]
     train_min: int = 1
-    perplexity: dict[int, float] = dataclasses.field(default_factory=dict)
+    nats: dict[int, float] = dataclasses.field(default_factory=dict)
     examples: str = ""
+    sets: dict[int, str | None] = dataclasses.field(default_factory=dict)
     others: tuple[str, ...] = ()
     time: str = dataclasses.field(default="", compare=False)
     variant: str = ""
@@ -125,23 +127,20 @@ class RunSummary:
     @functools.cached_property
     def numbers(self) -> dict[str, float]:
         """The figures of the run, as in tables."""
-        numbers = {
+        return {
             "score": self.over_test(self.accuracy),
             "input_blind": self.over_test(self.input_blind),
             "in_range": self.in_range(self.accuracy),
             "in_range_input_blind": self.in_range(self.input_blind),
             "exact_match": self.over_test(self.exact_match),
             "longest": statistics.longest_length(self.accuracy),
+            "nats": self._nats(),
         }
-        more = {"perplexity": self._perplexity()} if self.perplexity else {}
-        return numbers | more
 
-    def _perplexity(self) -> float:
-        """Over the lengths of the score: e to the loss that is averaged over them."""
-        if not self.test_lengths:
-            return float("nan")
-        losses = {n: math.log(value) for n, value in self.perplexity.items()}
-        return math.exp(self.over_test(losses))
+    def _nats(self) -> float:
+        """Mean loss over the lengths of the score; NaN unless all of them have one."""
+        known = all(n in self.nats for n in self.test_lengths)
+        return self.over_test(self.nats) if known else float("nan")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,26 +189,44 @@ class Cell:
     @functools.cached_property
     def spreads(self) -> dict[str, statistics.Spread]:
         """The figures of `RunSummary.numbers` over the chosen runs."""
-        names = list(self.chosen[0].numbers)
-        values = np.array([[run.numbers[n] for n in names] for run in self.chosen])
-        if np.isnan(values).any():
-            return {name: spread_of(self.chosen, name) for name in names}
-        return dict(zip(names, statistics.spreads(values), strict=True))
+        names = np.array(list(self.chosen[0].numbers))
+        values = np.array([list(run.numbers.values()) for run in self.chosen])
+        known = ~np.isnan(values).any(axis=0)
+        together = statistics.spreads(values[:, known]) if known.any() else []
+        spreads = dict(zip(names[known].tolist(), together, strict=True))
+        spreads |= {name: spread_of(self.chosen, name) for name in names[~known]}
+        return {name: spreads[name] for name in names.tolist()}
 
     @functools.cached_property
     def curve(self) -> dict[int, tuple[float, float, float, int]]:
         """Accuracy by length over the chosen runs: mean, low, high, runs."""
         return statistics.curve_over_runs([run.accuracy for run in self.chosen])
 
+    @property
+    def on_text(self) -> bool:
+        """Whether there are perplexities."""
+        return any(run.nats for run in self.chosen)
+
+    @property
+    def perplexity(self) -> float:
+        """Over lengths and the chosen runs, averaged in the logarithm; else NaN."""
+        return perplexity_of(self.spreads["nats"].mean)
+
     @functools.cached_property
-    def perplexity_curve(self) -> dict[int, tuple[float, float, float, int]]:
-        """Perplexity by length, likewise; empty unless the task is on text."""
-        return statistics.curve_over_runs([run.perplexity for run in self.chosen])
+    def perplexity_curve(self) -> dict[int, float]:
+        """By length, averaged in the logarithm over the chosen runs that have it."""
+        curve = statistics.mean_curve([run.nats for run in self.chosen])
+        return {length: perplexity_of(nats) for length, nats in curve.items()}
 
     @functools.cached_property
     def blind_curve(self) -> dict[int, float]:
         """Input-blind accuracy by length, averaged over the chosen runs."""
         return statistics.mean_curve([run.input_blind for run in self.chosen])
+
+
+def perplexity_of(nats: float) -> float:
+    """Returns e to a loss, in nats a token; NaN stays NaN."""
+    return math.exp(min(nats, 700.0)) if not math.isnan(nats) else nats
 
 
 _UNKNOWN = statistics.Spread(float("nan"), None, None, None, float("nan"), 0)

@@ -15,11 +15,12 @@ _FACTS = (
     *(*evaluations.RUN, "task", "task_title", "task_order", "study", "group", "time"),
     *("encoding", "encoding_title", "positions", "positions_title"),
     *("seed", "learning_rate", "step", "train_max_length"),
-    *("train_min_length", "eval_seed", "set_hash"),
+    *("eval_seed", "set_hash"),
 )
 _COUNTS = (
     *("length", "correct", "tokens", "exact", "rows", "input_blind"),
-    *("test_max_length", "position_draws", "perplexity"),
+    *("test_max_length", "position_draws", "train_min_length"),
+    *("loss", "perplexity"),
 )
 
 
@@ -39,17 +40,20 @@ def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
         rows = [results_schema.new_row("evaluation", row) for row in evaluation]
         tables = [results_schema.to_table(rows)]
         evaluation = results_schema.concatenate(tables, "evaluation")
-    table, starts, others = evaluations.counted(evaluation)
+    wanted = evaluation.select(dict.fromkeys([*_FACTS, *_COUNTS]))
+    table, starts, others = evaluations.counted(wanted)
     several = len(pc.unique(table["study"])) > 1
     facts = table.select(_FACTS).take(starts).to_pylist()
     columns = {name: _numbers(table[name]) for name in _COUNTS}
-    ends = [*starts[1:].tolist(), len(table)]
+    ends = [*starts[1:].tolist(), len(table)][: len(starts)]
+    lengths, hashes = (table[name].to_pylist() for name in ("length", "set_hash"))
     runs = [
         _summarize(
             first,
             {name: column[start:end] for name, column in columns.items()},
             several,
             tuple(more),
+            dict(zip(lengths[start:end], hashes[start:end], strict=True)),
         )
         for first, start, end, more in zip(
             facts, starts.tolist(), ends, others, strict=True
@@ -68,6 +72,7 @@ def _summarize(
     counts: Mapping[str, np.ndarray],
     show_study: bool,
     others: tuple[str, ...],
+    sets: Mapping[int, str | None],
 ) -> RunSummary:
     length, tokens = counts["length"], counts["tokens"]
     ratio = statistics.ratio_by_length
@@ -90,30 +95,35 @@ def _summarize(
         seed=first["seed"],
         learning_rate=first["learning_rate"],
         step=first["step"],
-        train_min=first["train_min_length"] or 1,
+        train_min=max(int(counts["train_min_length"].max()), 1),
         train_max=first["train_max_length"],
         test_max=known or int(length.max()),
         accuracy=ratio(length, counts["correct"], tokens),
         exact_match=ratio(length, counts["exact"], counts["rows"]),
         input_blind=ratio(length, counts["input_blind"] * tokens, tokens),
-        perplexity=_known(length, counts["perplexity"]),
+        nats=_nats(length, counts),
         samples=(_values(counts["rows"]), _values(counts["position_draws"])),
         examples=_examples(first),
+        sets=sets,
         others=others,
         time=first["time"],
     )
 
 
-def _known(length: np.ndarray, values: np.ndarray) -> dict[int, float]:
-    pairs = zip(length.tolist(), values.tolist(), strict=True)
-    return {n: value for n, value in pairs if value >= 0}
+def _nats(length: np.ndarray, counts: Mapping[str, np.ndarray]) -> dict[int, float]:
+    """The loss by length of a run on text, whose rows have a perplexity."""
+    perplexity, loss = counts["perplexity"], counts["loss"]
+    if not (perplexity > 0).any():
+        return {}
+    nats = np.where(loss == -1, np.log(np.maximum(perplexity, 1e-300)), loss)
+    known = (loss != -1) | (perplexity > 0)
+    return dict(zip(length[known].tolist(), nats[known].tolist(), strict=True))
 
 
 def _examples(first: Mapping[str, Any]) -> str:
-    if first["set_hash"] is not None:
-        return "a fixed set"
+    kind = "fresh" if first["set_hash"] is None else "fixed sets"
     seed = first["eval_seed"]
-    return "fresh" if seed is None else f"fresh, seed {seed}"
+    return kind if seed is None else f"{kind}, seed {seed}"
 
 
 def _values(column: np.ndarray) -> tuple[int, ...]:

@@ -45,9 +45,7 @@ def longest_range(cell: Cell) -> str:
 
 def perplexity(cell: Cell) -> str:
     """Show the mean perplexity over the lengths of the score; a dash without one."""
-    spread = cell.spreads.get("perplexity")
-    known = spread is not None and not math.isnan(spread.mean)
-    return f"{spread.mean:.4g}" if known else "–"
+    return "–" if math.isnan(cell.perplexity) else f"{cell.perplexity:.4g}"
 
 
 _Column = tuple[str, Callable[[Cell], str]]
@@ -72,7 +70,7 @@ def score_rows(cells: Sequence[Cell]) -> list[list[str]]:
 
     Perplexity is a column where a task is on text.
     """
-    on_text = any(cell.perplexity_curve for cell in cells)
+    on_text = any(cell.on_text for cell in cells)
     columns = [*_COLUMNS, *[_PERPLEXITY] * on_text]
     head = [name for name, _ in columns]
     return [head, *([show(cell) for _, show in columns] for cell in cells)]
@@ -243,7 +241,7 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
     alike = len(tops) == 1 and run.test_max > run.train_max
     beyond = f"{run.train_max + 1}–{run.test_max}" if alike else f"over {run.train_max}"
     names = [*map(str, lengths), run.trained_on, beyond, "≥90% to"]
-    on_text = any(cell.perplexity_curve for cell in group)
+    on_text = any(cell.on_text for cell in group)
     for name in [*names, *["perplexity"] * on_text]:
         table.add_column(name, justify="right", no_wrap=True)
     for cell in group:

@@ -15,6 +15,7 @@ from experiments.report.summaries import (
     RunSummary,
     Setting,
     by_task,
+    perplexity_of,
     settings_of,
     spread_of,
 )
@@ -43,7 +44,6 @@ def cell_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 def _cell_record(cell: Cell) -> dict[str, Any]:
     first, score = cell.chosen[0], cell.spreads["score"]
     lengths = sorted(int(run.numbers["longest"]) for run in cell.chosen)
-    perplexity = cell.spreads.get("perplexity")
     return _names(cell) | {
         "runs": len(cell.runs),
         "seeds": cell.seeds,
@@ -64,7 +64,7 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
         "best_exact_match": cell.best_of("exact_match"),
         "longest_90_min": lengths[0],
         "longest_90_max": lengths[-1],
-        "perplexity": perplexity.mean if perplexity else None,
+        "perplexity": cell.perplexity,
     }
 
 
@@ -82,8 +82,8 @@ def run_records(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
                 "test_max_length": run.test_max,
                 "test_lengths": len(run.test_lengths),
             }
-            | {"perplexity": None}
-            | run.numbers
+            | {name: run.numbers[name] for name in run.numbers if name != "nats"}
+            | {"perplexity": perplexity_of(run.numbers["nats"])}
         )
         for run in runs
     ]
@@ -152,7 +152,7 @@ def curve_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         _names(cell)
         | {"length": length, "mean": mean, "low": low, "high": high, "runs": runs}
         | {"input_blind": cell.blind_curve[length]}
-        | {"perplexity": cell.perplexity_curve.get(length, (None,))[0]}
+        | {"perplexity": cell.perplexity_curve.get(length)}
         for cell in cells
         for length, (mean, low, high, runs) in cell.curve.items()
     ]

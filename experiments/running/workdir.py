@@ -41,6 +41,12 @@ ADDED = types.MappingProxyType(
         "train.progressive_weight": 0.0,
         "train.gradient_loops": None,
         "mesh.sequence_order": "consecutive",
+        "model.normalizer": "softmax",
+        "model.normalizer_options": "",
+        "model.qk_norm": "none",
+        "model.qk_norm_options": "",
+        "model.row_scale": "none",
+        "model.row_scale_options": "",
     }
 )
 """Fields that configs of earlier versions lack, and the values that mean what those

@@ -128,22 +128,26 @@ class StudyFolder:
     def _mark(self, run_id: str) -> pathlib.Path:
         return self.path / "done" / f"{run_id}.json"
 
-    def _scored_lengths(self) -> dict[tuple[str, int, str], set[tuple[int, int]]]:
-        """Returns (length, samples) by run, step and test-time positions."""
+    def _scored_lengths(self) -> dict[tuple[str, int, str], set[tuple]]:
+        """Returns what each row was scored on, by run, step and test-time positions."""
         try:
             table = results.read(self.results)
         except FileNotFoundError:
             return {}
-        names = ("run_id", "step", "test_positions", "length", "rows")
-        found: dict[tuple[str, int, str], set[tuple[int, int]]] = {}
+        names = ("run_id", "step", "test_positions", "set_hash", *_SCORED)
+        found: dict[tuple[str, int, str], set[tuple]] = {}
         columns = (table[name].to_pylist() for name in names)
-        for run_id, step, positions, length, rows in zip(*columns, strict=True):
-            found.setdefault((run_id, step, positions), set()).add((length, rows))
+        for run_id, step, positions, content, *rest in zip(*columns, strict=True):
+            if (content is not None) == self._fixed_sets:
+                found.setdefault((run_id, step, positions), set()).add(tuple(rest))
         return found
 
 
+_SCORED = ("length", "rows", "position_draws", "eval_seed")
+
+
 def _is_scored(
-    run: StudyRun, scored: Mapping[tuple[str, int, str], set[tuple[int, int]]]
+    run: StudyRun, scored: Mapping[tuple[str, int, str], set[tuple]]
 ) -> bool:
     positions = run.config["positions"]
     trained = with_options(positions["name"], positions["options"])
@@ -151,8 +155,9 @@ def _is_scored(
         name = settings["positions"]
         tested = trained if name is None else with_options(name, settings["options"])
         rows = scored.get((run.run_id, run.config["train"]["steps"], tested), set())
+        same = (settings["samples"], settings["draws"], settings["seed"])
         wanted = lengths.parse(settings["lengths"])
-        if any((length, settings["samples"]) not in rows for length in wanted):
+        if any((length, *same) not in rows for length in wanted):
             return False
     return True
 

@@ -215,11 +215,11 @@ def _check_same_training(
 
 
 def _check_told_apart(run_id: str, evaluations: Sequence[Mapping[str, Any]]) -> None:
-    """Results know an evaluation by its test-time positions and its length."""
+    """Reports count one evaluation of a run at given test-time positions."""
     names = [(one["positions"], one["options"]) for one in evaluations]
     if len(set(names)) < len(names):
         raise ValueError(
             f"two evaluations of one model ({run_id}) have the same eval.positions and "
-            "eval.options, so their results could not be told apart; make them two "
-            "studies."
+            "eval.options, of which a report would count one alone, their results not "
+            "told apart; make them two studies."
         )

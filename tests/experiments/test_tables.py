@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import re
 
 import numpy as np
@@ -37,7 +38,9 @@ def test_the_figures_of_a_run():
             "in_range_input_blind": 0.5,
             "exact_match": 0.25,
             "longest": 2,
-        }
+            "nats": math.nan,
+        },
+        nan_ok=True,
     )
 
 
