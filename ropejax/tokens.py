@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ropejax.concrete import check_finite_array
+from ropejax.concrete import check_finite_array, known_values
+from ropejax.number_types import widened
 
 _PER_TOKEN = ("index", "positions", "segments", "valid", "streams", "features")
 
@@ -24,7 +25,8 @@ _PER_TOKEN = ("index", "positions", "segments", "valid", "streams", "features")
 class Tokens:
     """What attention knows of its queries or its keys, apart from their content.
 
-    Every array's leading axis is the batch, or 1 where rows agree.
+    Every array's leading axis is the batch, or 1 where rows agree. Integers of any type
+    become int32, floating-point numbers float32; see Raises.
 
     Attributes:
         index: order in the sequence, from 0, `[B or 1, L]`.
@@ -38,6 +40,10 @@ class Tokens:
             indices differ by d are `distances[d]` apart, whatever their positions.
         consecutive_index: static; True promises `index[t + 1] == index[t] + 1`.
         consecutive_positions: static; True promises the same of (one-axis) positions.
+
+    Raises:
+        ValueError: if an integer is known to leave int32, or positions, distances or
+            streams are floating-point of less than 32 bits.
     """
 
     index: Int[Array, "#B L"]
@@ -53,6 +59,13 @@ class Tokens:
     consecutive_positions: bool = dataclasses.field(
         default=False, metadata={"static": True}
     )
+
+    def __post_init__(self):
+        for name in ("index", "positions", "segments", "distances"):
+            object.__setattr__(self, name, widened(name, getattr(self, name)))
+        if isinstance(self.streams, dict):
+            streams = {name: widened(name, ids) for name, ids in self.streams.items()}
+            object.__setattr__(self, "streams", streams)
 
     @property
     def length(self) -> int:
@@ -130,11 +143,12 @@ def tokens(
     Raises:
         ValueError: if an array's token axis is not `length`, the table of distances
             does not reach from the first token to the last, `left_padded` lacks
-            `valid`, known `valid` has padding on the left that is not declared, or a
-            known position or distance is NaN or infinite (one that is traced makes NaN
-            of what it meets).
+            `valid`, known `valid` has padding on the left that is not declared, a known
+            position or distance is NaN or infinite (one that is traced makes NaN of
+            what it meets), an integer is known to leave int32 (traced ones beyond wrap
+            around), or positions are floating-point of less than 32 bits.
     """
-    index = jnp.arange(length, dtype=jnp.int32)[None] + offset
+    index = jnp.arange(length, dtype=jnp.int32)[None] + _first_index(offset, length)
     consecutive = positions is None
     given = {"positions": positions, "segments": segments, "valid": valid}
     for name, array in (given | dict(streams or {})).items():
@@ -173,6 +187,21 @@ def tokens(
     )
 
 
+def _first_index(offset: int | Int[Array, ""], length: int) -> int | Int[Array, ""]:
+    """Returns the offset, small enough for the indices of all tokens if it is known."""
+    if not jnp.issubdtype(getattr(offset, "dtype", type(offset)), jnp.integer):
+        raise ValueError(f"offset must be an integer, got {offset}.")
+    known = known_values(offset)
+    if known is not None and known.size:
+        last, limits = int(known.max()) + max(length, 1) - 1, np.iinfo(np.int32)
+        if known.min() < limits.min or last > limits.max:
+            raise ValueError(
+                f"offset={offset} puts {length} tokens at indices up to {last}, beyond "
+                f"int32 ({limits.min} .. {limits.max}); count from a later token."
+            )
+    return widened("offset", offset)
+
+
 def _check_not_left_padded(valid: Bool[Array, "#B L"] | None) -> None:
     """A place in the array is no position where padding stands before the tokens."""
     if valid is None or isinstance(valid, jax.core.Tracer) or not valid.shape[1]:
@@ -198,7 +227,8 @@ def relative_positions(
         axis: which axis of positions with several.
 
     Returns:
-        Differences `[B or 1, T, S]`: int32 of integers, at least float32 of others.
+        Differences `[B or 1, T, S]`: int32 of integers, float32 of others. Those beyond
+        int32 wrap around.
     """
     if key.distances is not None:
         offset = key.index[:, None, :] - query.index[:, :, None]
@@ -212,16 +242,7 @@ def relative_positions(
     q, k = query.positions, key.positions
     if q.ndim == 3:
         q, k = q[..., axis], k[..., axis]
-    return _wide(k)[:, None, :] - _wide(q)[:, :, None]
-
-
-def _wide(positions: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-    """Positions in a dtype whose differences are right: unsigned ones have no minus."""
-    if jnp.issubdtype(positions.dtype, jnp.integer):
-        narrow = positions.dtype.itemsize < 4
-        unsigned = jnp.issubdtype(positions.dtype, jnp.unsignedinteger)
-        return positions.astype(jnp.int32) if narrow or unsigned else positions
-    return positions.astype(jnp.promote_types(positions.dtype, jnp.float32))
+    return k[:, None, :] - q[:, :, None]
 
 
 def signed_offsets(distances: Shaped[Array, "B n"]) -> Shaped[Array, "B m"]:
@@ -230,4 +251,5 @@ def signed_offsets(distances: Shaped[Array, "B n"]) -> Shaped[Array, "B m"]:
     Args:
         distances: increasing from 0, `[B, n]`.
     """
+    distances = widened("distances", distances)
     return jnp.concatenate([-distances[:, :0:-1], distances], axis=1)

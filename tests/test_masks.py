@@ -232,18 +232,59 @@ def test_reach_is_that_of_the_window(mask, reach):
     [
         lambda: masks.Window(-1),
         lambda: masks.Window(2.5),
+        lambda: masks.Window(2**31),
         lambda: masks.Window.sliding(0),
+        lambda: masks.Window.sliding(True),
+        lambda: masks.Window.symmetric(2.0),
         lambda: masks.Dilated(0, 2),
         lambda: masks.Chunked(0),
+        lambda: masks.Blocks(masks.Causal(), 0),
+        lambda: masks.BlockwiseCausal(-3),
         lambda: masks.Lambda(4, 0),
         lambda: masks.Random(0),
+        lambda: masks.Random(2, seed=2**32),
         lambda: masks.BigBird(0),
         lambda: masks.Global(-1),
+        lambda: masks.Global(at=(3, -1)),
+        lambda: masks.Marked(3),
         lambda: masks.PerHead(()),
         lambda: masks.Causal() & None,
         lambda: masks.Causal() | np.ones((3, 3), bool),
+        lambda: np.ones((3, 3), bool) & masks.Causal(),
+        lambda: (lambda query, key: True) | masks.Causal(),
+        lambda: masks.Causal()(tokens(3), jnp.arange(3)),
     ],
 )
 def test_bad_settings_are_refused(build):
-    with pytest.raises(ValueError, match=r"must be|masks combine"):
+    with pytest.raises(ValueError, match=r"must be|must say|masks combine"):
         build()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: masks.Dilated(3, -1), r"Dilated\(before=...\) .* got -1"),
+        (lambda: masks.Dilated(2**20, 2**20), r"below 2\*\*31, got 1099511627776"),
+        (lambda: masks.Longformer(4, globals=-2), r"Longformer\(globals=...\) .* -2"),
+        (lambda: masks.Longformer(4, step=0), r"Longformer\(step=...\) .* got 0"),
+        (lambda: masks.Window.sliding(0), r"Window\(width=...\) .* got 0"),
+        (lambda: masks.Random(2, first=9, last=4), "at least first=9, got 4"),
+    ],
+)
+def test_the_name_and_the_value_that_were_given_are_named(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_bigbird_is_for_sequences_of_its_length():
+    """Else their last block would be an ordinary one, and one in the middle global."""
+    mask, where = masks.BigBird(8, block=2), tokens(9)
+    for call in (mask, jax.jit(mask), ~mask):
+        with pytest.raises(ValueError, match=r"length=8\) .* but query has 9"):
+            call(where, where)
+    with pytest.raises(ValueError, match="but key has 10"):
+        mask(tokens(8), tokens(2, offset=8))
+    padded = tokens(9, valid=jnp.arange(9)[None] < 8)
+    np.testing.assert_array_equal(
+        mask(padded, padded)[..., :8, :8], mask(tokens(8), tokens(8))
+    )

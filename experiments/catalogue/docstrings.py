@@ -12,6 +12,7 @@ from typing import Any
 
 from ropejax.encodings.distance import Distance
 from ropejax.encodings.frequency_map import FrequencyMap
+from ropejax.settings import Settings
 
 _SECTION = re.compile(r"^(\w[\w ]*):\n((?:    .*\n|\n)+)", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
@@ -70,9 +71,8 @@ def _maps(settings: Any) -> list[type]:
     """The classes of the maps that change anything, with their bases, each once."""
     maps = [getattr(settings, name) for name in _MAPS if hasattr(settings, name)]
     kinds = [kind for each in maps for kind in type(each).__mro__[:-1]]
-    return [
-        kind for kind in dict.fromkeys(kinds) if kind not in (FrequencyMap, Distance)
-    ]
+    bases = FrequencyMap, Distance, Settings
+    return [kind for kind in dict.fromkeys(kinds) if kind not in bases]
 
 
 def options(settings: Any) -> dict[str, Any]:

@@ -5,21 +5,22 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ropejax.attention import checks
 from ropejax.attention.axes import dims_of
 from ropejax.attention.blockwise import blockwise
 from ropejax.attention.choice import block_sizes, decide
 from ropejax.attention.dense import dense
+from ropejax.attention.earlier_queries import check_earlier_queries
 from ropejax.attention.fused import fused
 from ropejax.attention.keys import ordered_for, without_hidden, without_padding
 from ropejax.attention.narrow import narrow
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.attention.parameter_checks import (
-    as_arrays,
     check_features,
     check_params,
+    plain_params,
 )
 from ropejax.attention.requests import current_platform, request_of
 from ropejax.attention.sequence_parallel import SequenceParallel
@@ -47,6 +48,7 @@ def attend(
     normalizer_params: Params = None,
     dropout_rate: float = 0.0,
     rng: Rng | None = None,
+    first_row: int | Int[Array, ""] = 0,
     implementation: str | SequenceParallel = "auto",
     block_q: int | None = None,
     block_k: int | None = None,
@@ -84,6 +86,8 @@ def attend(
         normalizer_params: its parameters.
         dropout_rate: probability of dropping a weight, where an rng is given.
         rng: PRNG key of dropout; None at evaluation.
+        first_row: row of the whole batch with which q starts, so that a batch in parts
+            drops the same weights as a whole one.
         implementation: "auto", "dense" (the whole matrix of logits; the reference),
             "blockwise" (memory linear in length; no forward-mode derivative), "fused"
             (the GPU's or TPU's own kernel, for encodings that are one dot product) or
@@ -106,14 +110,17 @@ def attend(
     checks.check_kinds(encoding, query, key, mask)
     checks.check_arrays(q, k, v)
     checks.check_tokens(q, k, encoding, query, key)
-    checks.check_mask(mask, encoding, q.shape[1])
     checks.check_settings(normalizer, dropout_rate, return_lse, block_q, block_k)
+    checks.check_rng(rng)
+    checks.check_mask(mask, q, query, key)
+    checks.check_causal(encoding, normalizer, mask, query, key)
+    check_earlier_queries(normalizer, query, key)
     checks.check_row_scale(row_scale, q)
     normalizer.check(normalizer_params, q.shape[2])
     if params is None:
         checks.check_no_parameters(encoding, dims_of(q, k))
     else:
-        params = as_arrays(params)
+        params = plain_params(params)
         check_params(encoding, params, q, k, query, key)
     check_features(encoding, q, k, query, key)
     k, v = without_padding(k, v, key)
@@ -141,6 +148,7 @@ def attend(
             normalizer_params=normalizer_params,
             dropout_rate=dropout_rate,
             seed=seed,
+            first_row=first_row,
             return_lse=return_lse,
             block_q=block_q,
             block_k=block_k,
@@ -186,6 +194,7 @@ def attend(
         "dropout_rate": dropout_rate,
         "seed": seed,
         "return_lse": return_lse,
+        "first": (first_row, 0),
     }
     if choice.implementation == "dense":
         return dense(q, k, v, **common)

@@ -222,10 +222,12 @@ def _program(
         )
         logits = logits.astype(jnp.float32)
         if row_scale is not None:
+            row_scale = row_scale.astype(jnp.float32)
             logits = logits * jnp.swapaxes(row_scale, 1, 2)[..., None]
         left, logits = normalizer.log_weights(
             shared["normalizer"], left, logits, visible, counts
         )
+        logits = logits.astype(jnp.float32)  # parameters may be float64
         # Asked anew, so that it is computed only where this branch is taken.
         masked = lambda logits: jnp.where(
             visible_pairs(query, key, mask), logits, NEGATIVE
@@ -248,7 +250,8 @@ def _program(
                 weights = jnp.where(keep, weights / (1 - dropout_rate), 0.0)
             if not encoding.has_mix:
                 return weighted_heads(weights, values)
-            return encoding.mix(params, weights, values, query, key)
+            mixed = encoding.mix(params, weights, values, query, key)
+            return mixed.astype(jnp.float32)
 
         return (carried, left), logits, mix
 

@@ -18,6 +18,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ropejax.attention.cache_checks import (
+    check_alike,
+    check_chunk,
+    check_new_order,
+    check_sizes,
+    check_state,
+)
 from ropejax.positions.cache_index import streaming_positions
 from ropejax.tokens import Tokens
 
@@ -65,16 +72,11 @@ class Cache:
                 take more than `capacity`.
 
         Raises:
-            ValueError: if capacity is not positive, or sinks leave no room to roll.
+            ValueError: if capacity is no positive integer, sinks leave no room to roll,
+                or `key` does not go with keys of this shape.
         """
-        if capacity < 1:
-            raise ValueError(f"capacity must be positive, got {capacity}.")
-        if sinks is not None and not 0 <= sinks < capacity:
-            raise ValueError(
-                f"sinks must be in 0 .. capacity - 1 = {capacity - 1}, got {sinks}."
-            )
-        if key.distances is not None:
-            raise ValueError("a cache takes positions, not a table of distances.")
+        check_sizes(capacity, sinks)
+        check_chunk(k, v, key, together=False)
 
         def room(x):
             return jnp.zeros((x.shape[0], capacity, *x.shape[2:]), x.dtype)
@@ -109,8 +111,16 @@ class Cache:
             state: what `Encoding.key_features` returned along with them.
 
         Raises:
-            ValueError: if they do not fit, or a rolling cache gets more than one token.
+            ValueError: if they do not fit, differ from the chunk of `empty` in anything
+                but the number of tokens (heads, widths, dtypes, which of segments,
+                streams and features there are), are known to be in the cache already,
+                lack the state, or a rolling cache gets more than one token.
         """
+        check_chunk(k, v, key, together=True)
+        arrays = {"k": k, "v": v} | _with_valid(key).per_token()
+        check_alike({"k": self.k, "v": self.v} | self.key.per_token(), arrays)
+        check_state(self.state, state, self.count)
+        check_new_order(self.key, key, self.sinks is not None)
         size = key.length
         if self.sinks is not None and size > 1:
             raise ValueError(
@@ -132,17 +142,11 @@ class Cache:
             )
 
         def put(old, new):
-            if new.shape[0] not in {1, old.shape[0]}:
-                raise ValueError(
-                    f"chunks must look alike: {new.shape} after {old.shape}."
-                )
             new = jnp.broadcast_to(new, (old.shape[0], *new.shape[1:]))
-            return jax.lax.dynamic_update_slice_in_dim(
-                old, new.astype(old.dtype), slot, axis=1
-            )
+            return jax.lax.dynamic_update_slice_in_dim(old, new, slot, axis=1)
 
-        arrays = jax.tree.map(put, self.key.per_token(), _with_valid(key).per_token())
-        k, v = (jnp.where(overflow, jnp.nan, x) for x in (k, v))
+        k, v = (jnp.where(overflow, jnp.nan, arrays.pop(name)) for name in "kv")
+        arrays = jax.tree.map(put, self.key.per_token(), arrays)
         return dataclasses.replace(
             self,
             k=put(self.k, k),
@@ -152,8 +156,10 @@ class Cache:
             count=self.count + size,
         )
 
-    def by_rank(self) -> tuple[Tokens, Int[Array, "1 1"]]:
+    def by_rank(self) -> tuple[Tokens, Int[Array, "#B 1"]]:
         """Returns keys at positions `0 .. held - 1` by rank, and the newest position.
+
+        The newest token is that of the highest index, whatever padding there is.
 
         StreamingLLM's positions: those within the cache rather than within the text, so
         that none exceeds the capacity. The query that goes with the newest key takes
@@ -163,7 +169,8 @@ class Cache:
             Xiao et al. 2023, arXiv 2309.17453, section 3.2.
         """
         sinks = self.sinks or 0
-        newest = jnp.broadcast_to(self.count - 1, (1, 1))
+        held = jnp.where(self.key.valid, self.key.index, -1)
+        newest = held.max(axis=1, keepdims=True)
         query, key, _ = streaming_positions(
             newest, self.key.index, num_sinks=sinks, window=self.capacity - sinks
         )

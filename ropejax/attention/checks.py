@@ -1,12 +1,20 @@
 """What `attend` refuses before anything is compiled, and how it says so."""
 
 import functools
+import numbers
 
 import jax
 import jax.numpy as jnp
 
+from ropejax.attention.axes import shapes_of
 from ropejax.attention.normalizers import Normalizer
-from ropejax.concrete import check_finite_array
+from ropejax.attention.visibility import (
+    check_part,
+    check_shown,
+    check_sides,
+    check_size,
+)
+from ropejax.concrete import check_finite_array, known_values
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.masks import Mask
 from ropejax.tokens import Tokens
@@ -15,6 +23,11 @@ from ropejax.tokens import Tokens
 def check_arrays(q, k, v) -> None:
     """Raises ValueError unless queries, keys and values fit each other."""
     for name, array in {"q": q, "k": k, "v": v}.items():
+        if not all(hasattr(array, part) for part in ("ndim", "shape", "dtype")):
+            raise ValueError(
+                f"{name} must be an array [batch, length, heads, width], got "
+                f"{type(array).__name__}; jnp.asarray makes one."
+            )
         if array.ndim != 4 or 0 in array.shape:
             raise ValueError(
                 f"{name} must be [batch, length, heads, width], none of them 0, got "
@@ -33,6 +46,12 @@ def check_arrays(q, k, v) -> None:
             f"query heads must be a multiple of key heads: {q.shape[2]} and "
             f"{k.shape[2]}."
         )
+    dtypes = {jnp.result_type(x) for x in (q, k, v)}  # NumPy's float64 is float32 here
+    if len(dtypes) > 1:
+        raise ValueError(
+            f"q, k and v must have one dtype, which the outputs have too, got "
+            f"{q.dtype}, {k.dtype} and {v.dtype}; cast them with x.astype(dtype)."
+        )
 
 
 def check_kinds(encoding, query, key, mask) -> None:
@@ -42,12 +61,7 @@ def check_kinds(encoding, query, key, mask) -> None:
             f"encoding must be settings, such as ropejax.encodings.Rotary(), got "
             f"{encoding!r}."
         )
-    for name, where in (("query", query), ("key", key)):
-        if not isinstance(where, Tokens):
-            raise ValueError(
-                f"{name} must say where tokens are, as ropejax.tokens.tokens(length) "
-                f"does, got {type(where).__name__}."
-            )
+    check_sides(query, key)
     if isinstance(mask, type):
         raise ValueError(f"mask must be a value, such as {mask.__name__}(), no class.")
 
@@ -79,6 +93,7 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
             )
         for part, leaf in where.per_token().items():
             for x in jax.tree.leaves(leaf):
+                check_part(f"{part} of {name}'s Tokens", x, where.length)
                 if x.shape[0] not in {1, array.shape[0]}:
                     raise ValueError(
                         f"{part} of {name}'s Tokens must have 1 or {array.shape[0]} "
@@ -87,12 +102,6 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
         check_finite_array(f"positions of {name}'s Tokens", where.positions)
         if where.distances is not None:
             check_finite_array(f"distances of {name}'s Tokens", where.distances)
-    if (query.segments is None) != (key.segments is None):
-        absent = "queries" if query.segments is None else "keys"
-        raise ValueError(
-            f"the Tokens of {absent} have no segments, but the others have; give both, "
-            "or neither."
-        )
     if key.distances is None:
         return
     if not encoding.by_distance:
@@ -107,20 +116,60 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
         )
 
 
-def check_mask(mask, encoding: Encoding, num_queries: int) -> None:
-    """Raises ValueError for what is no mask, or one that the encoding cannot serve."""
-    if mask is not None and not callable(mask):
+_VALUES_WANTED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+
+def check_mask(mask, q, query: Tokens, key: Tokens) -> None:
+    """Raises ValueError for what is no mask, or one of other pairs or heads."""
+    if mask is None:
+        return
+    if not callable(mask):
         raise ValueError(
             "mask must be a mask of ropejax.masks or a function of (query, key), got "
             f"{type(mask).__name__}; padding and segments belong into Tokens."
         )
-    if not encoding.causal_only or num_queries == 1:
+    try:
+        shown = jax.eval_shape(mask, *shapes_of((query, key)))
+    except _VALUES_WANTED:
+        return  # a function that looks at values, which the engine may know
+    check_shown(mask, shown, (q.shape[0], q.shape[2], query.length, key.length))
+
+
+def check_causal(
+    encoding: Encoding, normalizer: Normalizer, mask, query: Tokens, key: Tokens
+) -> None:
+    """Raises ValueError where queries see later keys, and a method cannot serve that.
+
+    Of a mask that is a function, and of one query whose place is traced, nobody knows.
+    """
+    named = ((encoding, encoding.title), (normalizer, type(normalizer).__name__))
+    titles = [name for method, name in named if method.causal_only]
+    if not titles:
         return
-    if mask is None or (isinstance(mask, Mask) and _shows_the_future(mask)):
+    if query.length == 1:
+        seen = mask is None and _is_later(query, key)
+    else:
+        seen = mask is None or (isinstance(mask, Mask) and _shows_the_future(mask))
+    if seen:
         raise ValueError(
-            f"{encoding.title} is undefined for keys after the query; use a causal "
-            f"mask, such as masks.Causal(), got {mask}."
+            f"{titles[0]} is undefined for keys after the query; use a causal mask, "
+            f"such as masks.Causal(), got {mask}."
         )
+
+
+def _is_later(query: Tokens, key: Tokens) -> bool:
+    """True if a key is known to be later than the only query of its row."""
+    if key.segments is not None:
+        return False  # it may be of another segment
+    known = [known_values(x) for x in (query.index, key.index)]
+    valid = True if key.valid is None else known_values(key.valid)
+    if valid is None or any(x is None for x in known):
+        return False
+    return bool(((known[1] > known[0]) & valid).any())
 
 
 def _shows_the_future(mask: Mask) -> bool:
@@ -133,6 +182,7 @@ def _shows_the_future(mask: Mask) -> bool:
 
 def check_scale(scale, num_heads: int) -> None:
     """Raises ValueError unless the scale is one finite number or one for each head."""
+    _check_numbers("scale", scale)
     check_finite_array("scale", scale)
     shape = jnp.shape(scale)
     if shape in {(), (1, 1, 1, 1), (1, num_heads, 1, 1)}:
@@ -147,6 +197,7 @@ def check_row_scale(row_scale, q) -> None:
     """Raises ValueError unless the factor broadcasts to queries and heads."""
     if row_scale is None:
         return
+    _check_numbers("row_scale", row_scale)
     batch, length, heads = q.shape[:3]
     shape = jnp.shape(row_scale)
     fits = len(shape) == 3 and all(
@@ -156,6 +207,33 @@ def check_row_scale(row_scale, q) -> None:
         raise ValueError(
             f"row_scale must be [{batch} or 1, {length} or 1, {heads} or 1], got "
             f"{shape}."
+        )
+
+
+def _check_numbers(name: str, given) -> None:
+    """Raises ValueError for what is neither a number nor an array of numbers."""
+    is_array = hasattr(given, "dtype") and hasattr(given, "shape")
+    if not isinstance(given, numbers.Real) and not is_array:
+        raise ValueError(
+            f"{name} must be a number or an array, got {given!r} of type "
+            f"{type(given).__name__}."
+        )
+    if isinstance(given, bool) or not jnp.issubdtype(
+        jnp.result_type(given), jnp.number
+    ):
+        raise ValueError(f"{name} must be of numbers, got {given!r}.")
+
+
+def check_rng(rng) -> None:
+    """Raises ValueError unless dropout is given a PRNG key, or none."""
+    if rng is None:
+        return
+    dtype, shape = getattr(rng, "dtype", None), getattr(rng, "shape", None)
+    new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((new and shape == ()) or (dtype == jnp.uint32 and shape == (2,))):
+        raise ValueError(
+            "rng must be one PRNG key, such as jax.random.key(0), got "
+            f"{rng!r} of type {type(rng).__name__}."
         )
 
 
@@ -171,12 +249,12 @@ def check_settings(
         raise ValueError(
             f"normalizer must be one of ropejax.attention, got {normalizer!r}."
         )
+    if not isinstance(return_lse, bool):
+        raise ValueError(f"return_lse must be True or False, got {return_lse!r}.")
     if return_lse and not normalizer.has_lse:
         raise ValueError(f"{type(normalizer).__name__} has no log-sum-exp to return.")
-    if not 0 <= dropout_rate < 1:
-        raise ValueError(f"dropout_rate must be in [0, 1), got {dropout_rate}.")
+    if not isinstance(dropout_rate, numbers.Real) or not 0 <= dropout_rate < 1:
+        raise ValueError(f"dropout_rate must be in [0, 1), got {dropout_rate!r}.")
     for name, size in {"block_q": block_q, "block_k": block_k}.items():
-        if size is None:
-            continue
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+        if size is not None:
+            check_size(name, size)

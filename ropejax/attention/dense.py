@@ -106,6 +106,7 @@ def attention_weights(
     )
     logits = logits.astype(jnp.float32)
     if row_scale is not None:
+        row_scale = row_scale.astype(jnp.float32)
         logits = logits * jnp.swapaxes(row_scale, 1, 2)[..., None]
     counts = visible_counts(query, key, mask) if normalizer.needs_counts else None
     return normalizer.weights(normalizer_params, logits, visible, query, key, counts)

@@ -12,7 +12,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ropejax.attention.axes import dims_of
+from ropejax.attention.checks import (
+    check_arrays,
+    check_kinds,
+    check_no_parameters,
+    check_tokens,
+)
+from ropejax.attention.keys import without_padding
+from ropejax.attention.parameter_checks import (
+    check_features,
+    check_params,
+    plain_params,
+)
+from ropejax.attention.rotations import check_is_rotation
+from ropejax.attention.visibility import check_size
 from ropejax.encodings.base import Encoding
+from ropejax.encodings.sequence_order import in_sequence, in_storage
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
 
@@ -43,29 +59,41 @@ def linear_attention(
         q: queries, `[B, T, N, H]`.
         k: keys, `[B, S, K, H]`, N a multiple of K.
         v: values, `[B, S, K, V]`.
-        encoding: one that acts by one view of queries and of keys (`Rotary`).
-        params: what its `prepare` returned; `{}` if None.
+        encoding: one that rotates queries and keys (`Rotary`); it may rotate values
+            and outputs too (`VORotary`).
+        params: what its `prepare` returned; None for an encoding without parameters of
+            its own.
         query: where the queries are.
         key: where the keys are.
-        feature_map: phi, applied to queries and keys; not negative.
+        feature_map: phi, applied to queries and keys; not negative. It may change their
+            width.
 
     Returns:
         Outputs `[B, T, N, V]` in q's dtype; zeros where there is no valid key.
 
     Raises:
-        ValueError: if the encoding needs several views, or tokens come in segments.
+        ValueError: if the encoding does more than that (a bias, a scale, several views:
+            it would be left out), or embeds; if tokens come in segments; and for shapes
+            and parameters, as `attend`.
 
     References:
         Su et al. (2021), RoFormer, arXiv:2104.09864, equation 19; Katharopoulos et al.
         (2020), arXiv:2006.16236.
     """
-    sides = _features(q, k, v, encoding, params, query, key, feature_map)
+    _check(q, k, v, encoding, query, key)
+    params, sides = _features(q, k, v, encoding, params, query, key, feature_map)
+    if encoding.causal_only and query.length > 1:
+        raise ValueError(
+            f"{encoding.title} is undefined for keys after the query; use "
+            "causal_linear_attention."
+        )
     q_turned, q_plain, k_turned, k_plain, v = sides
     state = jnp.einsum("bskh,bskv->bkhv", k_turned, v)
     total = k_plain.sum(1)
     above = jnp.einsum("btkgh,bkhv->btkgv", q_turned, state)
     below = jnp.einsum("btkgh,bkh->btkg", q_plain, total)
-    return _divide(above, below, q)
+    out = encoding.outputs(params, _divide(above, below, q), query)
+    return out.astype(q.dtype)
 
 
 def causal_linear_attention(
@@ -81,30 +109,37 @@ def causal_linear_attention(
 ) -> Float[Array, "B L N V"]:
     """Attends to keys up to each query, by a scan over chunks that carries their sums.
 
-    As `linear_attention`, with sums over n up to m. Tokens must be stored in order.
+    As `linear_attention`, with sums over n up to m: by index, in whatever order tokens
+    are stored.
 
     Args:
         q: queries, `[B, L, N, H]`.
         k: keys, `[B, L, K, H]`, N a multiple of K.
         v: values, `[B, L, K, V]`.
-        encoding: one that acts by one view of queries and of keys (`Rotary`).
-        params: what its `prepare` returned; `{}` if None.
+        encoding: one that rotates queries and keys (`Rotary`); it may rotate values
+            and outputs too (`VORotary`).
+        params: what its `prepare` returned; None for an encoding without parameters of
+            its own.
         where: where the tokens are.
-        feature_map: phi, applied to queries and keys; not negative.
+        feature_map: phi, applied to queries and keys; not negative. It may change their
+            width.
         chunk: tokens that are handled at once; speed only.
 
     Returns:
         Outputs `[B, L, N, V]` in q's dtype.
 
     Raises:
-        ValueError: as `linear_attention`.
+        ValueError: as `linear_attention`, and if chunk is no positive integer.
 
     References:
         As `linear_attention`.
     """
-    sides = _features(q, k, v, encoding, params, where, where, feature_map)
+    check_size("chunk", chunk)
+    _check(q, k, v, encoding, where, where)
+    params, sides = _features(q, k, v, encoding, params, where, where, feature_map)
     batch, length, groups = v.shape[:3]
-    sides = jax.tree.map(lambda x: _chunked(x, chunk), sides)
+    width, value_width = sides[2].shape[-1], sides[4].shape[-1]
+    sides = jax.tree.map(lambda x: _chunked(in_sequence(x, where, 1), chunk), sides)
     seen = jnp.tril(jnp.ones((chunk, chunk), jnp.float32))
 
     def step(carry, inputs):
@@ -118,37 +153,70 @@ def causal_linear_attention(
         state = state + jnp.einsum("bskh,bskv->bkhv", k_turned, v)
         return (state, totals[:, -1]), (above, below)
 
-    width = k.shape[-1]
-    state = jnp.zeros((batch, groups, width, v.shape[-1]), jnp.float32)
+    state = jnp.zeros((batch, groups, width, value_width), jnp.float32)
     total = jnp.zeros((batch, groups, width), jnp.float32)
     _, (above, below) = jax.lax.scan(step, (state, total), sides)
     above, below = (
         jnp.moveaxis(x, 0, 1).reshape(batch, -1, *x.shape[3:])[:, :length]
         for x in (above, below)
     )
-    return _divide(above, below, q)
+    out = in_storage(_divide(above, below, q), where, 1)
+    return encoding.outputs(params, out, where).astype(q.dtype)
+
+
+def _check(q, k, v, encoding: Encoding, query: Tokens, key: Tokens) -> None:
+    check_kinds(encoding, query, key, None)
+    check_arrays(q, k, v)
+    check_tokens(q, k, encoding, query, key)
+    if query.segments is not None or key.segments is not None:
+        raise ValueError("linear attention has no segments; attend to each by itself.")
 
 
 def _features(q, k, v, encoding, params, query, key, feature_map):
-    """Turned and plain features in float32, query heads grouped by key head."""
-    if query.segments is not None or key.segments is not None:
-        raise ValueError("linear attention has no segments; attend to each by itself.")
-    params = {} if params is None else params
-    phi_q = feature_map(q.astype(jnp.float32))
-    phi_k = feature_map(k.astype(jnp.float32))
+    """Prepared params; turned and plain features and values in float32.
+
+    Query heads are grouped by key head.
+    """
+    k, v = without_padding(k, v, key)
+    phi_q, phi_k = (_mapped(feature_map, name, x) for name, x in (("q", q), ("k", k)))
+    if phi_q.shape[3] != phi_k.shape[3]:
+        raise ValueError(
+            "feature_map must give queries and keys one width, got "
+            f"{phi_q.shape[3]} and {phi_k.shape[3]}."
+        )
+    dims = dims_of(phi_q, phi_k)
+    check_is_rotation(encoding, dims, query, key)
+    if params is None:
+        check_no_parameters(encoding, dims)
+        params = encoding.prepare({}, {}, query, key, dims)
+    else:
+        params = plain_params(params)
+        check_params(encoding, params, phi_q, phi_k, query, key)
+    check_features(encoding, phi_q, phi_k, query, key)
     if key.valid is not None:
         phi_k = jnp.where(key.valid[..., None, None], phi_k, 0.0)
-    q_views = encoding.queries(params, phi_q, query)
-    k_views = encoding.keys(params, phi_k, key)
-    if len(q_views) > 1 or len(k_views) > 1:
-        raise ValueError(
-            f"{encoding.title} needs several views, linear attention has one; use an "
-            "encoding that is one rotation."
-        )
+    (q_turned,) = encoding.queries(params, phi_q, query)
+    (k_turned,) = encoding.keys(params, phi_k, key)
     groups = k.shape[2]
     grouped = lambda x: x.reshape(*x.shape[:2], groups, -1, x.shape[-1])
-    v = v.astype(jnp.float32)
-    return grouped(q_views[0]), grouped(phi_q), k_views[0], phi_k, v
+    v = encoding.values(params, v.astype(jnp.float32), key)
+    return params, (grouped(q_turned), grouped(phi_q), k_turned, phi_k, v)
+
+
+def _mapped(feature_map: FeatureMap, name: str, x: Array) -> Array:
+    """Features of queries or keys, in float32."""
+    if not callable(feature_map):
+        raise ValueError(
+            f"feature_map must be a function of arrays, such as elu_plus_one, got "
+            f"{feature_map!r}."
+        )
+    made = feature_map(x.astype(jnp.float32))
+    if jnp.ndim(made) != 4 or made.shape[:3] != x.shape[:3]:
+        raise ValueError(
+            f"feature_map must return {list(x.shape[:3])} and a width for {name}, got "
+            f"shape {jnp.shape(made)}."
+        )
+    return made.astype(jnp.float32)
 
 
 def _chunked(x: Array, chunk: int) -> Array:
@@ -163,4 +231,4 @@ def _divide(above: Array, below: Array, q: Array) -> Array:
     some = below > 0
     below = jnp.where(some, below, 1.0)[..., None]
     out = jnp.where(some[..., None], above, 0.0) / below
-    return out.reshape(*q.shape[:3], -1).astype(q.dtype)
+    return out.reshape(*q.shape[:3], -1)

@@ -89,12 +89,12 @@ def narrow(
 
 def _of_heads(bias: NarrowBias, num_heads: int):
     """Returns numbers `[N, P]` and a table `[N, R]`, R a power of two, or zeros."""
-    numbers = jnp.zeros((num_heads, 1))
+    numbers = nothing = jnp.zeros((num_heads, 1), jnp.float32)
     if bias.numbers:
         every = [bias.numbers[name] for name in sorted(bias.numbers)]
         numbers = jnp.stack(every, axis=1).astype(jnp.float32)
     if bias.table is None:
-        return numbers, jnp.zeros((num_heads, 1))
+        return numbers, nothing
     size = bias.table.shape[1]
     padding = ((0, 0), (0, _power_of_two(size) - size))
     return numbers, jnp.pad(bias.table.astype(jnp.float32), padding)

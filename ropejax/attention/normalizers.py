@@ -8,6 +8,7 @@ rows; `log_weights` and `finish` are the same cut into blocks: weights are
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -15,12 +16,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ropejax.attention.visibility import NEGATIVE
+from ropejax.settings import Settings, check_finite
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params
 
 
 @dataclasses.dataclass(frozen=True)
-class Normalizer:
+class Normalizer(Settings):
     """Turns logits into weights; its parameters are passed in.
 
     Attributes:
@@ -35,6 +37,10 @@ class Normalizer:
             entropy of each row as a factor on the logits.
         mixes_heads: True if a head's weights depend on another's logits.
         measures: True if outputs are to be mean logits, not values.
+        causal_only: True if it means nothing where queries see later keys.
+        needs_earlier_queries: True if a row's weights depend on the rows before it, so
+            that a token cannot be read by itself.
+        summary: one line for lists.
     """
 
     blockwise: ClassVar[bool] = True
@@ -46,18 +52,31 @@ class Normalizer:
     needs_entropy: ClassVar[bool] = False
     mixes_heads: ClassVar[bool] = False
     measures: ClassVar[bool] = False
+    causal_only: ClassVar[bool] = False
+    needs_earlier_queries: ClassVar[bool] = False
+    summary: ClassVar[str] = ""
+
+    def __post_init__(self):
+        check_finite(self)
 
     @property
     def is_softmax(self) -> bool:
         """True if it is the plain softmax, which a platform's own kernels compute."""
         return type(self).weights is Softmax.weights
 
+    def init_layer(self, num_heads: int) -> Params:
+        """Returns the initial parameters of a layer with so many heads: a dict."""
+        return {}
+
     def check(self, params: Params, num_heads: int) -> None:
         """Raises ValueError if `params` are not what the method needs."""
-        if params:
-            raise ValueError(
-                f"{type(self).__name__} has no parameters, got {sorted(params)}."
-            )
+        if params is None or (isinstance(params, Mapping) and not params):
+            return
+        got = sorted(params) if isinstance(params, Mapping) else repr(params)
+        raise ValueError(
+            f"{type(self).__name__} has no parameters, got {got}; give "
+            "normalizer_params=None."
+        )
 
     def weights(
         self,
@@ -110,6 +129,8 @@ class Normalizer:
 class Softmax(Normalizer):
     """`exp(l) / sum exp(l)` over visible keys; a row without any has zero weights."""
 
+    summary: ClassVar[str] = "weights exp(l) over their sum"
+
     def weights(self, params, logits, visible, query, key, counts=None):
         """Returns weights and the log-sum-exp, minus infinity where nothing is seen."""
         logits = jnp.where(visible, logits, NEGATIVE)
@@ -136,22 +157,41 @@ class SinkSoftmax(Softmax):
     `exp(l) / (exp(z) + sum exp(l))`, z a learned logit of each head in the parameter
     "sink", `[N]`, or 0 without parameters.
 
+    Attributes:
+        initial: where z starts in each head of a model's layers; None has it 0 there,
+            and not learned.
+
     References:
         Xiao et al. 2023, arXiv 2309.17453, section 3.3 (zero and learned sink); learned
         logit of each head: gpt-oss 2025; zero: Miller 2023, "softmax1".
     """
 
+    initial: float | None = 0.0
+
+    summary: ClassVar[str] = "a softmax with one more logit, learned, and no value"
+
+    def init_layer(self, num_heads):
+        """Returns a sink for each head, or nothing."""
+        if self.initial is None:
+            return {}
+        return {"sink": jnp.full((num_heads,), self.initial, jnp.float32)}
+
     def check(self, params, num_heads):
         """Raises ValueError unless there is no parameter or a sink for each head."""
-        if params and (set(params) != {"sink"} or params["sink"].shape != (num_heads,)):
-            raise ValueError(
-                f'SinkSoftmax takes {{"sink": [{num_heads}]}} or nothing, got '
-                f"{jax.tree.map(jnp.shape, params)}."
-            )
+        if params is None or (isinstance(params, Mapping) and not params):
+            return
+        sinks = params if isinstance(params, Mapping) else {}
+        if [*sinks] == ["sink"] and _is_array(sinks["sink"], (num_heads,)):
+            return
+        is_array = lambda x: hasattr(x, "shape")
+        got = jax.tree.map(lambda x: x.shape if is_array(x) else x, params)
+        raise ValueError(
+            f'SinkSoftmax takes {{"sink": [{num_heads}]}} or nothing, got {got}.'
+        )
 
     def _sink(self, params) -> Float[Array, "#N 1"]:
         if not params:
-            return jnp.zeros((1, 1))
+            return jnp.zeros((1, 1), jnp.float32)
         return params["sink"].astype(jnp.float32)[:, None]
 
     def weights(self, params, logits, visible, query, key, counts=None):
@@ -187,6 +227,7 @@ class Sigmoid(Normalizer):
 
     normalized: ClassVar[bool] = False
     has_lse: ClassVar[bool] = False
+    summary: ClassVar[str] = "each weight a sigmoid of its own"
 
     @property
     def needs_counts(self) -> bool:
@@ -230,6 +271,8 @@ class StickBreaking(Normalizer):
     normalized: ClassVar[bool] = False
     has_lse: ClassVar[bool] = False
     has_carry: ClassVar[bool] = True
+    causal_only: ClassVar[bool] = True
+    summary: ClassVar[str] = "near keys first, each takes a share of what is left"
 
     def init_carry(self, rows):
         """Returns the logarithm of what is left of the stick: zero."""
@@ -251,3 +294,7 @@ class StickBreaking(Normalizer):
     def finish(self, params, out, lse):
         """Returns outputs as they are: there is no log-sum-exp."""
         return out, None
+
+
+def _is_array(x: Any, shape: tuple[int, ...]) -> bool:
+    return hasattr(x, "dtype") and tuple(x.shape) == shape

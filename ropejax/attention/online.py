@@ -104,9 +104,9 @@ def forward(program, params, q, k, fixed, plan):
 
         init = (
             program.start(params, _turned(q_i), fixed, i),
-            jnp.full(rows, NEGATIVE if program.normalized else 0.0),
-            jnp.zeros(rows),
-            jnp.zeros((*rows, width)),
+            jnp.full(rows, NEGATIVE if program.normalized else 0.0, jnp.float32),
+            jnp.zeros(rows, jnp.float32),
+            jnp.zeros((*rows, width), jnp.float32),
         )
         carry = jax.lax.fori_loop(0, plan.count[i], visit, varying(init, refs))
         _, top, total, out = carry
@@ -123,8 +123,8 @@ def forward(program, params, q, k, fixed, plan):
 
     count = plan.count.shape[0]
     init = (
-        jnp.zeros((batch, count * size, heads, width)),
-        jnp.zeros((batch, heads, count * size)),
+        jnp.zeros((batch, count * size, heads, width), jnp.float32),
+        jnp.zeros((batch, heads, count * size), jnp.float32),
     )
     out, lse = jax.lax.fori_loop(0, count, one_query_block, varying(init, refs))
     return (out, lse), (params, q, k, fixed, plan, out, lse)
@@ -141,7 +141,7 @@ def backward(program, saved, cotangents):
     d_out, d_lse = cotangents
     refs = (params, q, k, fixed, plan, d_out)
     size, key_size = program.block_q, program.block_k
-    one = varying_like(jnp.ones(()), refs)
+    one = varying_like(jnp.ones((), jnp.float32), refs)
 
     def one_query_block(i, carry):
         d_params, d_q, d_k = carry

@@ -24,16 +24,18 @@ _ANY = -1
 """Stands for an axis that grows with the model's width."""
 
 
-def as_arrays(params: Params) -> Params:
+def plain_params(params: Params) -> Params:
     """Returns parameters as hooks take them, whatever they were kept in.
 
     Mappings of other kinds (Flax's FrozenDict, nnx.State) become dicts, and NumPy's
     arrays, which traced indices cannot read, JAX's.
     """
+    if hasattr(params, "get_value"):  # a variable of flax.nnx
+        params = params.get_value()
     if isinstance(params, Mapping) and not isinstance(params, dict):
         params = dict(params)
     if isinstance(params, dict):
-        return {name: as_arrays(part) for name, part in params.items()}
+        return {name: plain_params(part) for name, part in params.items()}
     is_numpy = lambda leaf: isinstance(leaf, np.ndarray | np.generic)
     return jax.tree.map(lambda x: jnp.asarray(x) if is_numpy(x) else x, params)
 

@@ -79,9 +79,10 @@ def _forward(program, around, params, q, k, fixed):
 
     batch, heads, width = program.shape
     length = _length(around.plan(fixed), program.block_q)
+    least = NEGATIVE if program.normalized else 0.0
     start = (
-        jnp.zeros((batch, length, heads, width)),
-        jnp.full((batch, heads, length), NEGATIVE if program.normalized else 0.0),
+        jnp.zeros((batch, length, heads, width), jnp.float32),
+        jnp.full((batch, heads, length), least, jnp.float32),
     )
     refs = (params, q, k, fixed)
     start = jax.tree.map(lambda x: varying_like(x, refs), start)

@@ -9,6 +9,7 @@ depend on later tokens. The log-n family of fixed forms is
 import math
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -131,10 +132,17 @@ def query_key_scale(train_length: int) -> float:
 def unit(x: Float[Array, "*B H"]) -> Float[Array, "*B H"]:
     """Returns vectors of length one, computed in float32; a zero vector stays zero.
 
+    Vectors of any size are scaled by their largest element first, so that no square
+    overflows or vanishes. At a zero vector gradients pass unchanged.
+
     Args:
         x: vectors in the last axis.
     """
     wide = x.astype(jnp.float32)
-    square = (wide * wide).sum(-1, keepdims=True)
-    some = square > 0
-    return (wide * jnp.where(some, square, 1.0) ** -0.5).astype(x.dtype)
+    # The length does not depend on this size, so no gradient need pass through it; its
+    # bounds keep one over it a normal number.
+    largest = jax.lax.stop_gradient(jnp.abs(wide).max(-1, keepdims=True))
+    size = jnp.where(largest > 0, jnp.clip(largest, 2.0**-126, 2.0**126), 1.0)
+    near_one = wide / size
+    square = (near_one * near_one).sum(-1, keepdims=True)
+    return (near_one * jnp.where(square > 0, square, 1.0) ** -0.5).astype(x.dtype)

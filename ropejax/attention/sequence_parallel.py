@@ -23,17 +23,18 @@ from jaxtyping import Array
 
 from ropejax.attention import axes
 from ropejax.attention.blockwise import blockwise
-from ropejax.attention.choice import block_sizes
+from ropejax.attention.choice import IMPLEMENTATIONS, block_sizes
 from ropejax.attention.dense import dense
 from ropejax.attention.gather import gathered, gathered_tokens
 from ropejax.attention.keys import ordered_for
+from ropejax.settings import Settings
 from ropejax.tokens import Tokens
 
 FORMS = ("ring", "all_gather", "ulysses")
 
 
 @dataclasses.dataclass(frozen=True)
-class SequenceParallel:
+class SequenceParallel(Settings):
     """An engine for `attend(..., implementation=...)`: the sequence over a mesh axis.
 
     All but form and axis are for whole arrays, outside `jax.shard_map`, where `attend`
@@ -50,7 +51,8 @@ class SequenceParallel:
         mesh: the mesh to cut over; the one that is set (`jax.set_mesh`) if None.
 
     Raises:
-        ValueError: if the form is unknown.
+        ValueError: if the form or the engine is unknown, a mesh axis has two uses, or
+            the mesh is none.
 
     References:
         ring: Liu et al. 2023, arXiv 2310.01889; all-to-all: Jacobs et al. 2023,
@@ -66,9 +68,27 @@ class SequenceParallel:
     mesh: Mesh | AbstractMesh | None = None
 
     def __post_init__(self):
-        if self.form not in FORMS:
+        for name, allowed in (("form", FORMS), ("engine", IMPLEMENTATIONS)):
+            given = getattr(self, name)
+            if given not in allowed:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(allowed)}, got {given!r}."
+                )
+        if not isinstance(self.batch_axes, tuple):
             raise ValueError(
-                f"form must be one of {', '.join(FORMS)}, got {self.form!r}."
+                f"batch_axes must be a tuple of names, got {self.batch_axes!r}."
+            )
+        used = (*self.batch_axes, self.axis, self.head_axis)
+        for axis in used:
+            if axis is not None and used.count(axis) > 1:
+                raise ValueError(
+                    "axis, head_axis and batch_axes must be different axes of the "
+                    f"mesh, got {axis!r} twice."
+                )
+        if not isinstance(self.mesh, Mesh | AbstractMesh | None):
+            raise ValueError(
+                "mesh must be a jax.sharding.Mesh or AbstractMesh, or None for the one "
+                f"that is set, got {self.mesh!r}."
             )
 
 

@@ -25,7 +25,14 @@ from ropejax.tokens import Tokens
 
 
 def attend_spread(
-    attend: Callable, how: SequenceParallel, q: Array, k: Array, v: Array, **common: Any
+    attend: Callable,
+    how: SequenceParallel,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    first_row: int | Array = 0,
+    **common: Any,
 ):
     """Attends on a mesh, whether arrays are a device's parts or whole.
 
@@ -36,6 +43,7 @@ def attend_spread(
             otherwise all of them.
         k: keys.
         v: values.
+        first_row: row of the whole batch with which q starts: dropout.
         **common: further arguments of `dense`, and the sizes of blocks.
 
     Raises:
@@ -43,7 +51,7 @@ def attend_spread(
     """
     mesh = jax.sharding.get_abstract_mesh()
     if how.axis in mesh.manual_axes:
-        return attend_in_parts(how, q, k, v, **common)
+        return attend_in_parts(how, q, k, v, first=(first_row, 0), **common)
     mesh = mesh if how.mesh is None else how.mesh
     if how.axis is not None:
         check_methods(how, common["encoding"], common["normalizer"])
@@ -51,7 +59,7 @@ def attend_spread(
     if common["params"] is None:
         prepare, dims = common["encoding"].prepare, axes.dims_of(q, k)
         common["params"] = prepare({}, {}, common["query"], common["key"], dims)
-    return _cut(attend, how, q, k, v, **common)
+    return _cut(attend, how, q, k, v, **common, first_row=first_row)
 
 
 class _Cuts(NamedTuple):
@@ -84,7 +92,7 @@ def _cut(attend, how, q, k, v, *, query: Tokens, key: Tokens, params, **common):
     cuts = _Cuts(how.batch_axes or None, how.axis, how.head_axis if apart else None)
     arrays = {
         name: common.pop(name)
-        for name in ("scale", "row_scale", "normalizer_params", "seed")
+        for name in ("scale", "row_scale", "normalizer_params", "seed", "first_row")
         if common[name] is not None and not isinstance(common[name], float | int)
     }
     of_arrays = jax.tree.map(lambda _: P(), arrays)
@@ -101,7 +109,7 @@ def _cut(attend, how, q, k, v, *, query: Tokens, key: Tokens, params, **common):
         if cuts.heads is not None:
             head = jax.lax.axis_index(cuts.heads) * q.shape[2]
         whole = common | arrays | {"query": query, "key": key, "params": params}
-        first = {"first": (row * q.shape[0], head)}
+        first = {"first": (row * q.shape[0] + whole.pop("first_row"), head)}
         if how.axis is None:
             return _on_one_device(attend, how, q, k, v, whole, first)
         return attend_in_parts(how, q, k, v, **whole, **first, in_order=True)

@@ -25,10 +25,11 @@ class AdaptiveTemperature(Softmax):
     """
 
     needs_entropy: ClassVar[bool] = True
+    summary: ClassVar[str] = "a softmax sharpened where its entropy is high"
 
     def sharpness(self, entropy: Float[Array, "*B"]) -> Float[Array, "*B"]:
         """Returns the factor on a row's logits, from its entropy in nats."""
-        polynomial = jnp.array([-0.037, 0.481, -2.3, 4.917, -1.791])
+        polynomial = jnp.array([-0.037, 0.481, -2.3, 4.917, -1.791], jnp.float32)
         sharp = jnp.maximum(jnp.polyval(polynomial, entropy), 1.0)
         return jnp.where(entropy > 0.5, sharp, 1.0)
 

@@ -85,8 +85,8 @@ def _forward(alpha, program, params, q, k, fixed, plan):
 
     def one_query_block(i, whole):
         q_i = sliced(q, i, size)
-        zeros = varying(jnp.zeros((batch, heads, size)))
-        zero_out = varying(jnp.zeros((batch, size, heads, width)))
+        zeros = varying(jnp.zeros((batch, heads, size), jnp.float32))
+        zero_out = varying(jnp.zeros((batch, size, heads, width), jnp.float32))
 
         def over_keys(fold, init):
             def visit(t, carry):
@@ -151,8 +151,8 @@ def _forward(alpha, program, params, q, k, fixed, plan):
         )
 
     axes = (1, 1, Rows(2, 2, 2))
-    outputs = jnp.zeros((batch, count * size, heads, width))
-    row = jnp.zeros((batch, heads, count * size))
+    outputs = jnp.zeros((batch, count * size, heads, width), jnp.float32)
+    row = jnp.zeros((batch, heads, count * size), jnp.float32)
     whole = varying((outputs, outputs, Rows(row, row, row)))
     out, mean, rows = jax.lax.fori_loop(0, count, one_query_block, whole)
     return (out, rows.tau), (params, q, k, fixed, plan, mean, rows)

@@ -6,12 +6,16 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from ropejax.attention.earlier_queries import lacks_earlier_queries
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.attention.visibility import NEGATIVE
+from ropejax.encodings.sequence_order import in_sequence, in_storage
+from ropejax.tokens import Tokens
 
 _BISECTIONS = 40  # halves an interval of at most 1 to below float32's resolution
+_NEAREST = 1e-4  # closer to 1, float32 leaves (alpha - 1) l too few digits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +31,10 @@ class Entmax(Normalizer):
     softmax does, twice as long with gradients.
 
     Attributes:
-        alpha: above 1.
+        alpha: from 1.0001 on; closer to 1 the weights are off by more than 1e-4.
+
+    Raises:
+        ValueError: if alpha is not, or is not finite.
 
     References:
         Peters et al. 2019, arXiv 1905.05702; with logits scaled by length (ASEntmax,
@@ -36,12 +43,17 @@ class Entmax(Normalizer):
 
     alpha: float = 1.5
 
+    summary: ClassVar[str] = "alpha-entmax: small weights are exactly zero"
     blockwise: ClassVar[bool] = False
     has_lse: ClassVar[bool] = False
 
     def __post_init__(self):
-        if not self.alpha > 1:
-            raise ValueError(f"alpha must be above 1, got {self.alpha}; 1 is Softmax.")
+        super().__post_init__()
+        if not self.alpha >= 1 + _NEAREST:
+            raise ValueError(
+                f"alpha must be above 1, by {_NEAREST} at least, got {self.alpha}; "
+                "1 is Softmax."
+            )
 
     @property
     def has_threshold(self) -> bool:
@@ -97,22 +109,52 @@ class Selective(Softmax):
     """Queries tell later ones which keys to forget: `softmax(l - F)`.
 
     `F_ij = sum_{i' < i} S_i'j`, `S = relu(l)` of head 0 with zeros on the diagonal and,
-    to keep the first token, in column 0. No parameters. Queries must be in order of
-    index, from the first token on, and the mask causal.
+    to keep the first token, in its column. No parameters. Order is that of the index,
+    however tokens are stored, and each segment has a first token of its own.
+
+    The mask must be causal, and every token up to a query must have its own query in
+    the same call: a chunk of queries from the middle is refused, and where its place is
+    traced, its outputs are NaN.
 
     References:
         Leviathan et al. 2024, "Selective Attention Improves Transformer", arXiv
         2410.02703 (not the method of arXiv 2411.12892 of the same name).
     """
 
+    summary: ClassVar[str] = "queries tell later ones which keys to forget"
     blockwise: ClassVar[bool] = False
     mixes_heads: ClassVar[bool] = True
+    causal_only: ClassVar[bool] = True
+    needs_earlier_queries: ClassVar[bool] = True
 
     def weights(self, params, logits, visible, query, key, counts=None):
         """Returns weights and the log-sum-exp."""
-        i, j = query.index[:, :, None], key.index[:, None, :]
-        selects = visible[:, 0] & (i != j) & (j != 0)
-        select = jnp.where(selects, jax.nn.relu(logits[:, 0]), 0.0)
-        forget = jnp.cumsum(select, axis=1) - select
-        logits = logits - forget[:, None]
-        return super().weights(params, logits, visible, query, key)
+        forgotten = _forgotten(logits[:, 0], visible[:, 0], query, key)
+        logits = logits - forgotten[:, None]
+        weights, lse = super().weights(params, logits, visible, query, key)
+        lacking = lacks_earlier_queries(query, key)
+        if lacking is None:
+            return weights, lse
+        lacking = lacking[:, None]
+        lse = jnp.where(lacking, jnp.nan, lse)
+        return jnp.where(lacking[..., None], jnp.nan, weights), lse
+
+
+def _forgotten(
+    logits: Float[Array, "B T S"], visible, query: Tokens, key: Tokens
+) -> Float[Array, "B T S"]:
+    """How much of each key the queries before each query have asked to forget."""
+    own = query.index[:, :, None] == key.index[:, None, :]
+    selects = visible & ~own & ~_first(key)[:, None, :]
+    select = in_sequence(jnp.where(selects, jax.nn.relu(logits), 0.0), query, 1)
+    return in_storage(jnp.cumsum(select, axis=1) - select, query, 1)
+
+
+def _first(key: Tokens) -> Bool[Array, "#B S"]:
+    """True for keys that no other of their segment is before."""
+    before = key.index[:, None, :] < key.index[:, :, None]
+    if key.valid is not None:
+        before &= key.valid[:, None, :]
+    if key.segments is not None:
+        before &= key.segments[:, None, :] == key.segments[:, :, None]
+    return ~before.any(2)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from ropejax.encodings.choices import positive
+from ropejax.number_types import widened
 
 Frequencies = Float[np.ndarray, " R"] | Float[Array, "*#B R"]
 """Radians a token: a NumPy array is a constant, a JAX array may be traced."""
@@ -71,6 +72,10 @@ def rotation_angles(
 
     Returns:
         Angles in radians `[*B, L, R]`, within 2e-6 of those in float64 modulo 2 pi.
+
+    Raises:
+        ValueError: if an integer position is known to leave int32, or positions are
+            floating-point of less than 32 bits.
     """
     if not isinstance(frequencies, np.ndarray):
         frequencies = frequencies[..., None, :]
@@ -106,9 +111,9 @@ def pair_angles(
 def _whole_and_part(
     positions: Shaped[Array, "*B L r"],
 ) -> tuple[Int[Array, "*B L r"], Float[Array, "*#B #L #r"]]:
+    positions = widened("positions", positions)
     if jnp.issubdtype(positions.dtype, jnp.integer):
-        nothing = jnp.zeros((1,) * positions.ndim, jnp.float32)
-        return positions.astype(jnp.int32), nothing
+        return positions, jnp.zeros((1,) * positions.ndim, jnp.float32)
     positions = positions.astype(jnp.float32)
     floor = jnp.floor(positions)
     return floor.astype(jnp.int32), positions - floor

@@ -74,8 +74,7 @@ class AxialRotary(MultiAxisRotary):
 
     Raises:
         ValueError: if pairs cannot be dealt out evenly (on `check`), or `positions`
-        have
-            another number of axes.
+            have another number of axes.
 
     References:
         Su (2021), spaces.ac.cn/archives/8397 (block); Su (2024),
@@ -135,13 +134,15 @@ class MRoPE(MultiAxisRotary):
     time. A text token has three equal positions and is rotated as by RoPE.
 
     Attributes:
-        sections: pairs for time, height and width; of a head's pairs about a quarter,
-            3/8 and 3/8 if None (16, 24, 24 for a width of 128).
+        sections: pairs for time, height and width. If None, in the proportions of
+            Qwen2-VL, about a quarter, 3/8 and 3/8 (16, 24, 24 for a width of 128), or
+            interleaved, of Qwen3-VL, 3/8, 5/16 and 5/16 (24, 20, 20).
         interleaved: deal the pairs out in turn (Qwen3-VL) rather than in blocks
             (Qwen2-VL).
 
     Raises:
-        ValueError: if sections do not add up to the head's pairs (on `check`).
+        ValueError: if sections do not add up to the head's pairs or, interleaved, give
+            height or width more than every third pair (on `check`).
 
     References:
         Wang et al. (2024), Qwen2-VL, arXiv:2409.12191; transformers 5.24, models
@@ -161,7 +162,8 @@ class MRoPE(MultiAxisRotary):
             object.__setattr__(self, "sections", tuple(self.sections))
             if len(self.sections) != 3 or min(self.sections) < 0:
                 raise ValueError(
-                    f"sections must be three counts of pairs, got {self.sections}."
+                    "sections must be three counts of pairs, got "
+                    f"{_plain(self.sections)}."
                 )
         super().__post_init__()
 
@@ -174,11 +176,11 @@ class MRoPE(MultiAxisRotary):
         """Returns which frequency and axis each pair uses."""
         spectrum = rotary_frequencies(self.rotary_width(head_dim), self.max_wavelength)
         count = len(spectrum)
-        space = 3 * count // 8
-        sections = self.sections or (count - 2 * space, space, space)
+        sections = self.sections or self._default_sections(count)
         if sum(sections) != count:
             raise ValueError(
-                f"sections {sections} of {self.title} must add up to {count} pairs."
+                f"sections {_plain(sections)} of {self.title} must add up to {count} "
+                "pairs."
             )
         number = np.arange(count)
         axis = np.repeat(np.arange(3), sections)
@@ -187,6 +189,18 @@ class MRoPE(MultiAxisRotary):
             axis = np.where(number < 3 * np.array(sections)[axis], axis, 0)
             if (dealt := tuple(np.bincount(axis, minlength=3))) != sections:
                 raise ValueError(
-                    f"{count} pairs interleave as {dealt}, not as {sections}."
+                    f"{count} pairs interleave as {_plain(dealt)}, not as "
+                    f"{_plain(sections)}; give height and width fewer pairs each, or "
+                    "leave sections None."
                 )
         return Pairs(spectrum, number, axis)
+
+    def _default_sections(self, count: int) -> tuple[int, int, int]:
+        space = 3 * count // 8
+        if self.interleaved:  # only every third pair can be that of height, or width
+            space = min((5 * count + 8) // 16, count // 3)
+        return count - 2 * space, space, space
+
+
+def _plain(counts: Sequence[int]) -> str:
+    return f"({', '.join(str(int(count)) for count in counts)})"

@@ -19,3 +19,10 @@ def positive(**numbers: float | int) -> None:
     for name, number in numbers.items():
         if not number > 0:
             raise ValueError(f"{name} must be positive, got {number}.")
+
+
+def not_negative(**numbers: float | int) -> None:
+    """Raises ValueError naming the first of the numbers that is below zero."""
+    for name, number in numbers.items():
+        if not number >= 0:
+            raise ValueError(f"{name} must be at least 0, got {number}.")

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding, Views
-from ropejax.encodings.choices import positive
+from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.heads import dot_product
 from ropejax.encodings.sequence_order import in_sequence, in_storage
 from ropejax.tokens import Tokens
@@ -36,7 +36,7 @@ class CoPE(Encoding):
             starts at zero.
 
     Raises:
-        ValueError: if a setting is not positive.
+        ValueError: if num_positions is not positive, or init_std is negative.
 
     References:
         Golovneva et al., 2024, arXiv:2405.18719;
@@ -61,18 +61,20 @@ class CoPE(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(num_positions=self.num_positions)
+        not_negative(init_std=self.init_std)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"vectors": [M, H]}`, and `{"gate_keys": [D, K, H]}` if asked."""
         rng_vectors, rng_keys = jax.random.split(rng)
         shape = (self.num_positions, dims.head_dim)
-        params = {"vectors": self.init_std * jax.random.normal(rng_vectors, shape)}
+        vectors = jax.random.normal(rng_vectors, shape, jnp.float32)
+        params = {"vectors": self.init_std * vectors}
         if self.gate_keys:
             init = jax.nn.initializers.variance_scaling(
                 1.0, "fan_in", "truncated_normal", in_axis=0, out_axis=(1, 2)
             )
             shape = (dims.embed_dim, dims.num_kv_heads, dims.head_dim)
-            params["gate_keys"] = init(rng_keys, shape)
+            params["gate_keys"] = init(rng_keys, shape, jnp.float32)
         return params
 
     def key_features(self, params, x, k, key: Tokens, state=None):

@@ -15,7 +15,7 @@ import numpy as np
 
 from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.buckets import deberta_buckets
-from ropejax.encodings.choices import positive
+from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.heads import dot_product
 from ropejax.encodings.relative_terms import (
     clipped_rows,
@@ -73,6 +73,7 @@ class DeBERTa(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(max_distance=self.max_distance)
+        not_negative(init_std=self.init_std)
         if self.num_buckets is not None:
             deberta_buckets(self.num_buckets, self.max_distance)
         if not (self.content_to_position or self.position_to_content):
@@ -89,7 +90,7 @@ class DeBERTa(Encoding):
     def init_shared(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"table": [2 s, D]}`."""
         shape = (2 * self.span, dims.embed_dim)
-        return {"table": self.init_std * jax.random.normal(rng, shape)}
+        return {"table": self.init_std * jax.random.normal(rng, shape, jnp.float32)}
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"wk", "bk", "wq", "bq"}` as far as used; nothing if shared."""
@@ -101,8 +102,8 @@ class DeBERTa(Encoding):
         )
         params = {}
         for side, one in zip(self._sides(), jax.random.split(rng), strict=False):
-            params["w" + side] = init(one, shape)
-            params["b" + side] = jnp.zeros(shape[1:])
+            params["w" + side] = init(one, shape, jnp.float32)
+            params["b" + side] = jnp.zeros(shape[1:], jnp.float32)
         return params
 
     def prepare(

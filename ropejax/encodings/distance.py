@@ -42,6 +42,8 @@ class View(NamedTuple):
 class Distance(Settings):
     """The plain distance: one view, the positions themselves.
 
+    Positions are int32 or float32, as `Tokens` hold them.
+
     Attributes:
         title: what the map is called, empty for the plain one.
         reference: paper and arXiv id.

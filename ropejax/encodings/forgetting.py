@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
-from ropejax.encodings.choices import positive
+from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.sequence_order import (
     accurate_cumsum,
     add_pairs,
@@ -40,7 +40,7 @@ class Forgetting(Encoding):
         init_std: standard deviation of w at the start; b starts at 0.
 
     Raises:
-        ValueError: if a decay time is not positive.
+        ValueError: if a decay time is not positive, or init_std is negative.
 
     References:
         Lin et al., 2025, arXiv:2503.02130;
@@ -64,6 +64,7 @@ class Forgetting(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(shortest=self.shortest, longest=self.longest)
+        not_negative(init_std=self.init_std)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"w": [D, N], "b": [N]}`, or `{"b"}` for constant gates."""
@@ -72,8 +73,8 @@ class Forgetting(Encoding):
             return {"b": -jnp.log(jnp.expm1(1 / heads.astype(jnp.float32)))}
         shape = (dims.embed_dim, dims.num_heads)
         return {
-            "w": self.init_std * jax.random.normal(rng, shape),
-            "b": jnp.zeros(dims.num_heads),
+            "w": self.init_std * jax.random.normal(rng, shape, jnp.float32),
+            "b": jnp.zeros(dims.num_heads, jnp.float32),
         }
 
     def log_gates(

@@ -54,13 +54,14 @@ class GrapeA(Encoding):
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `strength [N]`, and `key_gate`, `query_gate [N, H]` as used."""
-        params = {"strength": jnp.full((dims.num_heads,), math.log(math.expm1(1.0)))}
+        one = math.log(math.expm1(1.0))  # whose softplus is 1
+        params = {"strength": jnp.full((dims.num_heads,), one, jnp.float32)}
         shape = (dims.num_heads, dims.head_dim)
-        for side, one in zip(("key", "query"), jax.random.split(rng), strict=True):
+        sides = zip(("key", "query"), jax.random.split(rng), strict=True)
+        for side, rng_gate in sides:
             if self.gate in (side, "both"):
-                params[f"{side}_gate"] = jax.random.normal(one, shape) / math.sqrt(
-                    dims.head_dim
-                )
+                gate = jax.random.normal(rng_gate, shape, jnp.float32)
+                params[f"{side}_gate"] = gate / math.sqrt(dims.head_dim)
         return params
 
     def prepare(
@@ -154,7 +155,7 @@ class GrapeAP(Encoding):
         init = jax.nn.initializers.variance_scaling(
             1.0, "fan_in", "truncated_normal", in_axis=0, out_axis=(1, 2)
         )
-        return {"path": init(rng, shape)}
+        return {"path": init(rng, shape, jnp.float32)}
 
     def prepare(
         self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
@@ -196,5 +197,6 @@ class GrapeAP(Encoding):
 
 
 def _normalized(params: Params, x: Array) -> Float[Array, "B L N P"]:
-    path = jnp.einsum("bld,dnp->blnp", x.astype(jnp.float32), params["path"])
+    x, weights = x.astype(jnp.float32), params["path"].astype(jnp.float32)
+    path = jnp.einsum("bld,dnp->blnp", x, weights)
     return path * jax.lax.rsqrt(jnp.mean(path**2, -1, keepdims=True) + 1e-7)

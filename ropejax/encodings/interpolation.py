@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_choice, not_negative, positive
 from ropejax.encodings.frequency_map import FrequencyMap, Ratios, Scale, beside
 
 
@@ -110,6 +110,7 @@ class SuNTK(FrequencyMap):
     def __post_init__(self):
         super().__post_init__()
         positive(scale=self.scale)
+        not_negative(exponent=self.exponent)
         check_choice("form", self.form, ("old", "fixed", "mixed"))
 
     def ratios(self, frequencies, max_wavelength, length=None) -> Ratios:

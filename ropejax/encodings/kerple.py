@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.bias_forms import NarrowBias, narrow_params
 from ropejax.encodings.choices import check_choice
+from ropejax.encodings.held import held
 from ropejax.encodings.relative_terms import relative_bias
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Logits, Params, Rng, Shaped
@@ -73,7 +74,7 @@ class Kerple(Encoding):
     ) -> Params:
         """Returns the parameters, held in their range."""
         return {
-            name: _held(values, _LEAST, self._largest(name))
+            name: held(values, _LEAST, self._largest(name))
             for name, values in layer.items()
         }
 
@@ -153,8 +154,8 @@ def _init_kernel(rng, dims):
     rng_a, rng_p = jax.random.split(rng)
     heads = (dims.num_heads,)
     return {
-        "a": jax.random.uniform(rng_a, heads),
-        "p": jax.random.uniform(rng_p, heads, maxval=2.0),
+        "a": jax.random.uniform(rng_a, heads, jnp.float32),
+        "p": jax.random.uniform(rng_p, heads, jnp.float32, maxval=2.0),
     }
 
 
@@ -192,22 +193,3 @@ def power_kernel(
 
 def _heads(values, ndim):
     return values.astype(jnp.float32).reshape((1, -1) + (1,) * (ndim - 2))
-
-
-@jax.custom_vjp
-def _held(values, low, high):
-    """Returns values clamped; outside, gradients pass only if they lead back inside."""
-    return jnp.clip(values, low, high)
-
-
-def _held_forward(values, low, high):
-    return jnp.clip(values, low, high), (values, low, high)
-
-
-def _held_backward(kept, gradient):
-    values, low, high = kept
-    outward = ((values < low) & (gradient > 0)) | ((values > high) & (gradient < 0))
-    return jnp.where(outward, 0.0, gradient), None, None
-
-
-_held.defvjp(_held_forward, _held_backward)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ropejax.encodings.base import Dims, Encoding
-from ropejax.encodings.choices import positive
+from ropejax.encodings.choices import not_negative, positive
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng, Shaped
 
@@ -68,6 +68,7 @@ class Learned(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(max_position=self.max_position)
+        not_negative(init_std=self.init_std)
         if self.extension is not None and (
             not 0 < self.extension < 1 or self.extension == 0.5
         ):
@@ -89,7 +90,7 @@ class Learned(Encoding):
     def init_shared(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"table": [max_position, D]}`."""
         shape = (self.max_position, dims.embed_dim)
-        return {"table": self.init_std * jax.random.normal(rng, shape)}
+        return {"table": self.init_std * jax.random.normal(rng, shape, jnp.float32)}
 
     def rows(self, shared: Params, where: Tokens) -> Float[Array, "B L D"]:
         """Returns the vectors of positions, float32."""

@@ -3,7 +3,8 @@
 Short sequences keep the trained frequencies, longer ones get what their length needs.
 The length is that of each sequence, so all keys of one turn by the same frequencies:
 caches must hold unrotated keys, and a query near the start sees other angles when
-tokens are appended (`length_dependent`).
+tokens are appended (`length_dependent`). Segments of a packed row are sequences of
+their own: a token turns by the length of its segment.
 
 With a cache of unrotated keys, one layer's step is the last row of a full pass. A model
 of several layers differs from its full pass: appended tokens change the earlier rows of
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_choice, not_negative, positive
 from ropejax.encodings.frequency_map import FrequencyMap, Ratios, current_scale
 from ropejax.encodings.interpolation import ntk_ratios
 
@@ -110,7 +111,8 @@ class LongRoPEScaling(FrequencyMap):
         keep_first: tokens at positions below this keep the original rotation.
 
     Raises:
-        ValueError: if factors are not one a pair or not positive.
+        ValueError: if factors are not one a pair (on `check`) or not positive, or
+            another setting is out of range.
 
     References:
         Ding et al. (2024), LongRoPE, arXiv:2402.13753; microsoft/LongRoPE@3a04600;
@@ -137,6 +139,7 @@ class LongRoPEScaling(FrequencyMap):
     def __post_init__(self):
         super().__post_init__()
         check_choice("magnitude", self.magnitude, ("longrope", "yarn"))
+        not_negative(keep_first=self.keep_first)
         positive(scale=self.scale, train_length=self.train_length)
         if self.train_length <= 1:
             raise ValueError(
@@ -148,6 +151,8 @@ class LongRoPEScaling(FrequencyMap):
             if factors is not None:
                 object.__setattr__(self, name, tuple(float(x) for x in factors))
                 positive(**{f"{name}[{r}]": x for r, x in enumerate(factors)})
+        if self.attention_factor is not None:
+            positive(attention_factor=self.attention_factor)
         if self.interpolate and (self.scale <= 1 or self.short_factors is not None):
             raise ValueError(
                 "interpolate needs a scale above 1 and no short_factors (lengths up to "

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ropejax.encodings.base import Dims, Encoding, Views
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_choice, not_negative, positive
+from ropejax.encodings.own_segment import own_counts, segment_keys
 from ropejax.encodings.rotary_base import current_length
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
@@ -45,7 +46,11 @@ def log_scale(
 
     Returns:
         Factors `[*B]`.
+
+    Raises:
+        ValueError: if the form is unknown.
     """
+    check_choice("form", form, FORMS)
     n = jnp.maximum(count, least).astype(jnp.float32)
     if form == "steps":
         return 1 + weight * jnp.log1p(jnp.floor(n / train_length))
@@ -61,8 +66,9 @@ class LogScale(Encoding):
 
     A query at index i sees i + 1 keys (`count="causal"`), whatever its position, so
     appending tokens changes no earlier row. Without a causal mask all queries see all
-    valid keys (`count="all"`), and the factor depends on the length. Masks other than
-    these are not counted.
+    valid keys (`count="all"`), and the factor depends on the length. Segments are
+    sequences of their own: a query counts within its own. Masks other than these are
+    not counted.
 
     Attributes:
         form: "post_hoc" for models trained without (Su's articles and bojone's code);
@@ -100,6 +106,7 @@ class LogScale(Encoding):
         check_choice("form", self.form, FORMS)
         check_choice("count", self.count, ("causal", "all"))
         positive(least=self.least)
+        not_negative(weight=self.weight)
         if self.train_length < 2:
             raise ValueError(f"train_length must exceed 1, got {self.train_length}.")
 
@@ -116,8 +123,13 @@ class LogScale(Encoding):
     def prepare(
         self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
     ) -> Params:
-        """Returns the number of valid keys, `[B or 1]`, if all count."""
+        """Returns the number of valid keys, `[B or 1]`, if all count.
+
+        With segments, what is to be known of the keys to count in a token's own.
+        """
         params = {**shared, **layer}
+        if key.segments is not None:
+            return params | {"segment_keys": segment_keys(key)}
         if self.count == "causal":
             return params
         if key.valid is None:
@@ -128,9 +140,13 @@ class LogScale(Encoding):
         self, params: Params, q: Float[Array, "B T N H"], query: Tokens
     ) -> Views:
         """Returns queries times their factors."""
-        count = query.index + 1
-        if self.count == "all":
+        if "segment_keys" in params:
+            own = own_counts(params["segment_keys"], query)
+            count = own.valid if self.count == "all" else own.before
+        elif self.count == "all":
             count = params["num_keys"][:, None]
+        else:
+            count = query.index + 1
         factor = log_scale(
             count,
             form=self.form,

@@ -68,15 +68,15 @@ class PaTH(Encoding):
         width = dims.num_kv_heads * dims.head_dim
         rank = self.rank or dims.embed_dim
         params = {
-            "up": init(rng_up, (rank, width)),
+            "up": init(rng_up, (rank, width), jnp.float32),
             "taps": jax.random.uniform(
-                rng_taps, (_TAPS, width), minval=-(_TAPS**-0.5), maxval=_TAPS**-0.5
+                rng_taps, (_TAPS, width), jnp.float32, -(_TAPS**-0.5), _TAPS**-0.5
             ),
-            "b": init(rng_b, (dims.embed_dim, dims.num_kv_heads)),
-            "c": jnp.zeros(dims.num_kv_heads),
+            "b": init(rng_b, (dims.embed_dim, dims.num_kv_heads), jnp.float32),
+            "c": jnp.zeros(dims.num_kv_heads, jnp.float32),
         }
         if self.rank:
-            params["down"] = init(rng_down, (dims.embed_dim, rank))
+            params["down"] = init(rng_down, (dims.embed_dim, rank), jnp.float32)
         return params
 
     def key_features(self, params, x, k, key: Tokens, state=None):

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from ropejax.encodings.angles import rotation_angles
 from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.choices import positive
+from ropejax.encodings.held import held
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
@@ -41,7 +42,10 @@ class PoPE(Encoding):
 
     Departures:
         Delta is applied on the side of queries, with the opposite sign, so that each
-        query head has its own where heads share keys; products are the same.
+        query head has its own where heads share keys; products are the same. Delta
+        starts on a bound of its range, so it is held there as KERPLE's parameters are:
+        clamped at use, in `prepare`, and where it is out of range only a gradient whose
+        descent leads back passes; such a rule has no forward-mode derivative.
     """
 
     max_wavelength: float = 10_000.0
@@ -70,14 +74,21 @@ class PoPE(Encoding):
         shape = (dims.num_heads, self._width(dims.head_dim))
         if not self.uniform_init:
             return {"delta": jnp.zeros(shape, jnp.float32)}
-        return {"delta": jax.random.uniform(rng, shape, minval=-2 * math.pi, maxval=0)}
+        delta = jax.random.uniform(rng, shape, jnp.float32, -2 * math.pi, 0)
+        return {"delta": delta}
+
+    def prepare(
+        self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
+    ) -> Params:
+        """Returns delta in float32, held in its range."""
+        delta = layer["delta"].astype(jnp.float32)
+        return {"delta": held(delta, -2 * math.pi, 0.0)}
 
     def queries(
         self, params: Params, q: Float[Array, "B T N H"], query: Tokens
     ) -> Views:
         """Returns `softplus(q)` as real and imaginary part at angle `i f - delta`."""
-        delta = jnp.clip(params["delta"].astype(jnp.float32), -2 * math.pi, 0.0)
-        return (self._polar(q, query, -delta),)
+        return (self._polar(q, query, -params["delta"].astype(jnp.float32)),)
 
     def keys(self, params: Params, k: Float[Array, "B S K H"], key: Tokens) -> Views:
         """Returns `softplus(k)` as real and imaginary part at angle `j f`."""

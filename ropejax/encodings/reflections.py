@@ -93,7 +93,8 @@ def unit_lower_inverse(x: Float[Array, "*B n n"]) -> Float[Array, "*B n n"]:
         pairs = size // (2 * half)
         parts = x.reshape(*batch, pairs, 2, half, pairs, 2, half)
         below = parts[..., 1, :, :, 0, :]
-        below = jnp.einsum("...isjt,ij->...ist", below, jnp.eye(pairs))
+        diagonal = jnp.eye(pairs, dtype=below.dtype)
+        below = jnp.einsum("...isjt,ij->...ist", below, diagonal)
         first, second = inverse[..., 0::2, :, :], inverse[..., 1::2, :, :]
         corner = -_dot("...st,...tu->...su", second, below)
         corner = _dot("...st,...tu->...su", corner, first)

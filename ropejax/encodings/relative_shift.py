@@ -5,6 +5,8 @@ of `T + S - 1` numbers, one an offset, holds all that the T x S pairs need. A sl
 a reshape move them into place: no gather, and no scatter in the backward pass.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
@@ -94,21 +96,27 @@ def pairs_to_offsets(by_pair: Shaped[Array, "*B T S"]) -> Shaped[Array, "*B T O"
 
 
 def rows_from(
-    table: Shaped[Array, "B M *F"], start: Int[Array, " b"], size: int
+    table: Shaped[Array, "B M *F"],
+    start: Int[Array, " b"],
+    size: int,
+    *,
+    outside: Literal["zeros", "edges"] = "zeros",
 ) -> Shaped[Array, "n m *F"]:
     """Returns `size` rows of each table from `start` on, as if it went on for ever.
 
-    Rows outside the table are zeros, so that the rows inside it stay where they are
-    (`dynamic_slice` alone would move all of them).
+    Rows inside the table stay where they are (`dynamic_slice` alone would move all of
+    them, if some lie outside).
 
     Args:
         table: rows on axis 1, leading axis B or 1.
         start: first row, `[B or 1]`; may be traced, and may lie outside.
         size: how many (static).
+        outside: what rows outside the table are, zeros or the table's first and last
+            row, as for a table of all offsets up to a clamp.
     """
     pad = [(0, 0)] * table.ndim
     pad[1] = (size, size)
-    padded = jnp.pad(table, pad)
+    padded = jnp.pad(table, pad, mode="edge" if outside == "edges" else "constant")
     start = jnp.clip(start + size, 0, table.shape[1] + size)
     if start.shape[0] == 1:
         return jax.lax.dynamic_slice_in_dim(padded, start[0], size, axis=1)

@@ -5,10 +5,15 @@ any distance below a length needs a base above some bound; and a position's rota
 are the digits of its number, written with waves.
 """
 
+import math
+import numbers
+
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from ropejax.encodings.choices import positive
+
+_PRECISION = 1e-6
 
 
 def smallest_base(length: int, width: int = 128, step: float = 1.001) -> float:
@@ -19,7 +24,9 @@ def smallest_base(length: int, width: int = 128, step: float = 1.001) -> float:
     one.
 
     The set is not an interval, so bisection over all bases would be wrong: bases are
-    tried in steps, from 1 up, and only the last step is bisected.
+    tried in steps, from 1 up, and only the last step is bisected. The sum of a width of
+    4 or more has a base for every length: as the base grows it tends to
+    `cos(m) + width / 2 - 1`, which is above zero.
 
     Args:
         length: distances below it count, in tokens.
@@ -28,17 +35,30 @@ def smallest_base(length: int, width: int = 128, step: float = 1.001) -> float:
             this may be missed.
 
     Returns:
-        The base, to 1e-6 of its value.
+        The base, to 1e-6 of its value; 1 if that will do.
 
     Raises:
-        ValueError: if the width is odd, or length or step leave nothing to search.
+        ValueError: if the width is odd, length or step leave nothing to search, or no
+            base will do (a width of 2 and more than two tokens).
 
     References:
         Su (2024), spaces.ac.cn/archives/10122; Men et al. (2024), arXiv:2405.14591.
     """
     positive(length=length)
-    if width < 2 or width % 2 or step <= 1:
-        raise ValueError(f"need an even width and a step above 1: {width=}, {step=}.")
+    for name, number in (("length", length), ("width", width)):
+        if not isinstance(number, numbers.Integral) or isinstance(number, bool):
+            raise ValueError(f"{name} must be a whole number, got {number!r}.")
+    if width < 2 or width % 2 or not 1 + _PRECISION <= step < math.inf:
+        raise ValueError(
+            f"need an even width and a finite step of at least {1 + _PRECISION}: "
+            f"{width=}, {step=}."
+        )
+    if width == 2 and length > 2:
+        raise ValueError(
+            f"no base keeps similar keys ahead below {length=} at width=2: its one "
+            "pair turns by a radian a token whatever the base; use a width of 4 or "
+            "more, or a length of at most 2."
+        )
     exponents = -np.arange(0, width, 2) / width
     distances = np.arange(length)
     suspect = 0
@@ -56,10 +76,12 @@ def smallest_base(length: int, width: int = 128, step: float = 1.001) -> float:
         return True
 
     base = 1.0
+    if holds(base):
+        return base
     while not holds(base):
         base *= step
     low, high = base / step, base
-    while high / low > 1 + 1e-6:
+    while high / low > 1 + _PRECISION:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -63,11 +63,13 @@ class RotaryAttention(Rotation):
         self, params: Params, q: Float[Array, "B T N H"], query: Tokens
     ) -> Views:
         """Returns queries rotated to each view of their positions."""
+        params = self.of_tokens(params, query, q.shape[-1])
         views = self.distance.queries(query.positions)
         return tuple(self.turn(params, q, view) for view in views)
 
     def keys(self, params: Params, k: Float[Array, "B S K H"], key: Tokens) -> Views:
         """Returns keys rotated to each view of their positions."""
+        params = self.of_tokens(params, key, k.shape[-1])
         views = self.distance.keys(key.positions)
         return tuple(self.turn(params, k, view) for view in views)
 

@@ -14,6 +14,7 @@ from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.choices import check_choice
 from ropejax.encodings.distance import View
 from ropejax.encodings.frequency_map import FrequencyMap, Ratios, beside
+from ropejax.encodings.own_segment import own_counts, segment_keys
 from ropejax.encodings.rotation import LAYOUTS, Layout, rotate
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
@@ -126,25 +127,60 @@ class Rotation(Encoding):
     def prepare(
         self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
     ) -> Params:
-        """Returns parameters, and ratios and factor of the current length if any."""
+        """Returns parameters, and ratios and factor of the current length if any.
+
+        With segments each token has the length of its own: then the parameters tell
+        what `of_tokens` must know of the keys.
+        """
         params = {**shared, **layer}
         if not self.length_dependent:
             return params
+        if key.segments is not None:
+            return params | {"segment_keys": segment_keys(key)}
         length = current_length(key)
         spectrum = self.pairs(dims.head_dim).spectrum
         ratios = self.frequencies.ratios(spectrum, self.max_wavelength, length)
         factor = jnp.asarray(self.frequencies.factor(length), jnp.float32)
         return params | {"ratios": ratios, "factor": factor}
 
+    def of_tokens(self, params: Params, where: Tokens, head_dim: int) -> Params:
+        """Returns parameters with the ratios and the factor of each of some tokens.
+
+        They differ within a row where frequencies follow the length of a segment;
+        elsewhere the parameters are returned as they are.
+
+        Args:
+            params: what `prepare` returned.
+            where: the tokens that are to turn, L of them.
+            head_dim: width of a head.
+
+        Returns:
+            Parameters for `turn`, with ratios `[B, L, R]` and factor `[B, L]`.
+        """
+        if not self.length_dependent or "segment_keys" not in params:
+            return params
+        length = own_counts(params["segment_keys"], where).length
+        spectrum, flat = self.pairs(head_dim).spectrum, length.reshape(-1)
+        ratios = self.frequencies.ratios(spectrum, self.max_wavelength, flat)
+        ratios = jnp.broadcast_to(ratios, (flat.size, len(spectrum)))
+        factor = jnp.asarray(self.frequencies.factor(flat), jnp.float32)
+        factor = jnp.broadcast_to(factor, flat.shape)
+        return params | {
+            "ratios": ratios.reshape(*length.shape, len(spectrum)),
+            "factor": factor.reshape(length.shape),
+        }
+
     def frequencies_of_pairs(self, params: Params, head_dim: int) -> Frequencies:
         """Returns the frequency of each pair, radians a token, and learned ones if so.
 
         Args:
-            params: what `prepare` returned; `{}` will do for constant frequencies.
+            params: what `prepare` returned (`of_tokens`, with segments); `{}` will do
+                for constant frequencies.
             head_dim: width of a head.
 
         Returns:
-            `[R]`, float64 on the host if constant; `[R]` or `[B, R]` on the device.
+            `[R]`, float64 on the host if constant; `[R]`, `[B, R]` or `[B, L, R]` on
+            the device.
         """
         plan = self.pairs(head_dim)
         return self._frequencies(params, plan, self._ratios(params, plan.spectrum))
@@ -157,7 +193,15 @@ class Rotation(Encoding):
         *,
         backwards: bool = False,
     ) -> Float[Array, "B L N H"]:
-        """Rotates heads by the angles of a view of their positions, or back."""
+        """Rotates heads by the angles of a view of their positions, or back.
+
+        Args:
+            params: what `of_tokens` returned for these tokens, or `prepare` where
+                frequencies do not depend on a length.
+            x: heads to turn.
+            view: what positions count as, and by how much.
+            backwards: turn by the angles' negatives.
+        """
         factor = self._factor(params)
         if view.positions is None and not view.offset and factor is None:
             return x
@@ -169,7 +213,7 @@ class Rotation(Encoding):
 
         def angles_with(ratios: Ratios) -> Array:
             frequencies = self._frequencies(params, plan, ratios)
-            if not isinstance(frequencies, np.ndarray):
+            if not isinstance(frequencies, np.ndarray) and frequencies.ndim < 3:
                 frequencies = frequencies[..., None, :]
             return pair_angles(
                 positions, frequencies, scale=view.scale, offset=view.offset
@@ -218,17 +262,21 @@ class Rotation(Encoding):
             return self.frequencies.ratios(spectrum, self.max_wavelength)
         return self._prepared(params, "ratios")
 
-    def _factor(self, params: Params) -> Float[Array, "#B 1 1 1"] | None:
+    def _factor(self, params: Params) -> Float[Array, "#B #L 1 1"] | None:
         """The factor on rotated channels, None if it is 1."""
         if not self.length_dependent:
             factor = self.frequencies.factor()
             return None if factor == 1 else jnp.full((1, 1, 1, 1), factor, jnp.float32)
-        return self._prepared(params, "factor").reshape(-1, 1, 1, 1)
+        factor = self._prepared(params, "factor")
+        if factor.ndim == 2:
+            return factor[:, :, None, None]
+        return factor.reshape(-1, 1, 1, 1)
 
     def _prepared(self, params: Params, name: str) -> Array:
         if not params or name not in params:
             raise ValueError(
-                f"{self.title} depends on the current length: call prepare first."
+                f"{self.title} depends on the current length: call prepare first, and "
+                "of_tokens where there are segments."
             )
         return params[name]
 
@@ -245,7 +293,8 @@ def current_length(key: Tokens) -> Int[Array, " B"]:
     """Returns one more than the greatest index of a valid key, `[B or 1]`.
 
     Order counts, not positions, which may be random or repeated; and each sequence of a
-    batch has its own length, so that none depends on its neighbours.
+    batch has its own length, so that none depends on its neighbours. Segments of a row
+    are not looked at; `own_counts` does.
     """
     index = key.index
     if key.valid is not None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.bias_forms import NarrowBias
-from ropejax.encodings.choices import positive
+from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.relative_terms import clipped_rows, relative_bias
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng, Shaped
@@ -26,7 +26,8 @@ class ScalarBias(Encoding):
         init_std: standard deviation of the numbers at the start.
 
     Raises:
-        ValueError: if clip is not positive, or positions are fractional.
+        ValueError: if clip is not positive or init_std negative, or positions are
+            fractional.
 
     References:
         Shaw et al., 2018, arXiv:1803.02155, for the clipped offsets; Raffel et al.,
@@ -47,6 +48,7 @@ class ScalarBias(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(clip=self.clip)
+        not_negative(init_std=self.init_std)
 
     def init_shared(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"table": [2 clip + 1, N]}` if shared, else nothing."""
@@ -68,7 +70,7 @@ class ScalarBias(Encoding):
 
     def _init_table(self, rng, dims):
         shape = (2 * self.clip + 1, dims.num_heads)
-        return {"table": self.init_std * jax.random.normal(rng, shape)}
+        return {"table": self.init_std * jax.random.normal(rng, shape, jnp.float32)}
 
 
 def bias_of_rows(

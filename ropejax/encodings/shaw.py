@@ -9,9 +9,10 @@ import dataclasses
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding, Views
-from ropejax.encodings.choices import positive
+from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.heads import dot_product, weighted_sum
 from ropejax.encodings.relative_terms import (
     clipped_rows,
@@ -38,7 +39,8 @@ class Shaw(Encoding):
         init_std: standard deviation of the vectors at the start.
 
     Raises:
-        ValueError: if clip is not positive, or positions are fractional.
+        ValueError: if clip is not positive or init_std negative, or positions are
+            fractional.
 
     References:
         Shaw et al., 2018, arXiv:1803.02155, equations 3 to 5;
@@ -64,6 +66,7 @@ class Shaw(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(clip=self.clip)
+        not_negative(init_std=self.init_std)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"keys", "values"}`, each `[2 clip + 1, H]` (or `[.., N, H]`)."""
@@ -72,7 +75,7 @@ class Shaw(Encoding):
         names = ("keys", "values") if self.value_vectors else ("keys",)
         rngs = jax.random.split(rng, 2)
         return {
-            name: self.init_std * jax.random.normal(one, shape)
+            name: self.init_std * jax.random.normal(one, shape, jnp.float32)
             for name, one in zip(names, rngs, strict=False)
         }
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
-from ropejax.encodings.choices import check_choice
+from ropejax.encodings.choices import check_choice, positive
 from ropejax.encodings.sinusoids import (
     LAYOUTS,
     Exponent,
@@ -39,7 +39,8 @@ class Sinusoidal(Encoding):
         factor: multiplies the sinusoids before they are added.
 
     Raises:
-        ValueError: if layout or exponent is unknown, or (in `check`) D is odd.
+        ValueError: if layout or exponent is unknown, a number is not positive, or (in
+            `check`) D is odd.
 
     References:
         Vaswani et al., 2017, arXiv:1706.03762, section 3.5.
@@ -63,6 +64,7 @@ class Sinusoidal(Encoding):
         super().__post_init__()
         frequencies(4, self.max_wavelength, self.exponent)
         check_choice("layout", self.layout, LAYOUTS)
+        positive(factor=self.factor)
 
     def check(self, dims: Dims) -> None:
         """Raises ValueError if the model's width is odd."""

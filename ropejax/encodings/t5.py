@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.bias_forms import NarrowBias
 from ropejax.encodings.buckets import t5_buckets
+from ropejax.encodings.choices import not_negative
 from ropejax.encodings.scalar_bias import bias_of_rows
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng
@@ -34,8 +35,8 @@ class T5Bias(Encoding):
             T5's code.
 
     Raises:
-        ValueError: if buckets are too few or reach too near, or positions are
-            fractional.
+        ValueError: if buckets are too few or reach too near, init_std is negative, or
+            positions are fractional.
 
     References:
         Raffel et al., 2019, arXiv:1910.10683, section 2.1; tensorflow/mesh,
@@ -58,6 +59,8 @@ class T5Bias(Encoding):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.init_std is not None:
+            not_negative(init_std=self.init_std)
         t5_buckets(self.num_buckets, self.max_distance, bool(self.bidirectional))
 
     def check(self, dims: Dims) -> None:
@@ -96,4 +99,4 @@ class T5Bias(Encoding):
     def _init_table(self, rng, dims):
         std = dims.embed_dim**-0.5 if self.init_std is None else self.init_std
         shape = (self.num_buckets, dims.num_heads)
-        return {"table": std * jax.random.normal(rng, shape)}
+        return {"table": std * jax.random.normal(rng, shape, jnp.float32)}

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding, Views
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_choice, not_negative, positive
 from ropejax.encodings.heads import dot_product
 from ropejax.encodings.relative_shift import (
     first_offset,
@@ -59,8 +59,8 @@ class TransformerXL(Encoding):
         init_std: standard deviation of u and v at the start.
 
     Raises:
-        ValueError: if the sign is unknown, the clamp is not positive, or (in `check`)
-            the model's width is odd.
+        ValueError: if the sign is unknown, clamp or max_wavelength is not positive,
+            init_std is negative, or (in `check`) the model's width is odd.
 
     References:
         Dai et al., 2019, arXiv:1901.02860, section 3.3; checked against
@@ -87,6 +87,8 @@ class TransformerXL(Encoding):
         check_choice("sign", self.sign, SIGNS)
         if self.clamp is not None:
             positive(clamp=self.clamp)
+        positive(max_wavelength=self.max_wavelength)
+        not_negative(init_std=self.init_std)
 
     def check(self, dims: Dims) -> None:
         """Raises ValueError if the model's width is odd."""
@@ -104,7 +106,7 @@ class TransformerXL(Encoding):
         )
         rng_w, rng_biases = jax.random.split(rng)
         biases = {} if self.tied else self._init_biases(rng_biases, dims)
-        return {"w": init(rng_w, shape)} | biases
+        return {"w": init(rng_w, shape, jnp.float32)} | biases
 
     def prepare(
         self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
@@ -176,7 +178,7 @@ class TransformerXL(Encoding):
         shape = (dims.num_heads, dims.head_dim)
         rngs = dict(zip("uv", jax.random.split(rng), strict=True))
         return {
-            name: self.init_std * jax.random.normal(one, shape)
+            name: self.init_std * jax.random.normal(one, shape, jnp.float32)
             for name, one in rngs.items()
         }
 
@@ -199,8 +201,12 @@ class TransformerXL(Encoding):
 def _shifted(params, q, query, key) -> Logits:
     size = query.length + key.length - 1
     start = first_offset(query, key).astype(jnp.int32) + 1 - query.length
+    # A table of offsets up to the clamp may be shorter than the block's offsets.
     rows = rows_from(
-        params["table"].astype(q.dtype), start - params["first_offset"], size
+        params["table"].astype(q.dtype),
+        start - params["first_offset"],
+        size,
+        outside="edges",
     )
     return against_offsets(q, rows, key.length)
 

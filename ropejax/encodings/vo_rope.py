@@ -34,10 +34,12 @@ class VORotary(Rotation):
         self, params: Params, v: Float[Array, "B S K H"], key: Tokens
     ) -> Float[Array, "B S K H"]:
         """Returns values rotated by their positions."""
+        params = self.of_tokens(params, key, v.shape[-1])
         return self.turn(params, v, View(key.positions))
 
     def outputs(
         self, params: Params, out: Float[Array, "B T N H"], query: Tokens
     ) -> Float[Array, "B T N H"]:
         """Returns outputs rotated back by the positions of the queries."""
+        params = self.of_tokens(params, query, out.shape[-1])
         return self.turn(params, out, View(query.positions), backwards=True)

@@ -56,8 +56,8 @@ class XLNet(TransformerXL):
             return params
         shape = (dims.num_heads, dims.head_dim)
         return params | {
-            "s": self.init_std * jax.random.normal(rng_s, shape),
-            "e": self.init_std * jax.random.normal(rng_e, (2, *shape)),
+            "s": self.init_std * jax.random.normal(rng_s, shape, jnp.float32),
+            "e": self.init_std * jax.random.normal(rng_e, (2, *shape), jnp.float32),
         }
 
     def queries(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_choice, not_negative, positive
 from ropejax.encodings.frequency_map import (
     FrequencyMap,
     Ratios,
@@ -53,7 +53,14 @@ def kept_by_parts(
         truncate: round the ends of the ramp outwards to whole pairs ("code" only).
 
     Returns:
-        Parts in [0, 1], `[R]`.
+        Parts in [0, 1], `[R]`, not increasing.
+
+    Departures:
+        Released code holds each end of its ramp on one side only. Where the whole ramp
+        lies before the first pair (trained lengths of a few tokens) or far behind the
+        last one (small bases), its ends change places, and it keeps all where nothing
+        should be kept, or nothing where all should be. Here such ramps give 0 and 1
+        throughout, as the paper's form does.
     """
     pairs = len(frequencies)
     if form == "paper":
@@ -67,7 +74,12 @@ def kept_by_parts(
     start, end = pair_turning(fast), pair_turning(slow)
     if truncate:
         start, end = math.floor(start), math.ceil(end)
-    start, end = max(start, 0), min(end, 2 * pairs - 1)
+    last = 2 * pairs - 1
+    if end <= 0:  # no pair turns more than `slow` times
+        return np.zeros(pairs)
+    if start >= last:  # all turn more than `fast` times
+        return np.ones(pairs)
+    start, end = max(start, 0), min(end, last)
     if start == end:
         end += 0.001
     return 1 - np.clip((np.arange(pairs) - start) / (end - start), 0.0, 1.0)
@@ -108,6 +120,9 @@ class ByParts(FrequencyMap):
     References:
         Peng et al. (2023), YaRN, arXiv:2309.00071, section 3.2;
         jquesnelle/yarn@995db5b.
+
+    Departures:
+        As for `kept_by_parts`, at extreme trained lengths only.
     """
 
     scale: float = 1.0
@@ -127,6 +142,7 @@ class ByParts(FrequencyMap):
         check_choice("form", self.form, ("code", "paper"))
         positive(scale=self.scale, train_length=self.train_length)
         positive(beta_slow=self.beta_slow)
+        not_negative(kept_weight=self.kept_weight)
         if self.beta_fast <= self.beta_slow:
             raise ValueError(
                 f"beta_fast={self.beta_fast} must exceed beta_slow={self.beta_slow}."
@@ -182,7 +198,8 @@ class YaRNScaling(ByParts):
         transformers 5.24 ("yarn") for mscale, mscale_all_dim and truncate.
 
     Departures:
-        None in the default form "code". The paper states its ramp in turns ("paper").
+        As for `kept_by_parts`, at extreme trained lengths only, in the default form
+        "code". The paper states its ramp in turns ("paper").
     """
 
     attention_factor: float | None = None
@@ -195,6 +212,8 @@ class YaRNScaling(ByParts):
         super().__post_init__()
         if (self.mscale is None) != (self.mscale_all_dim is None):
             raise ValueError("give mscale and mscale_all_dim both, or neither.")
+        if self.mscale is not None:
+            not_negative(mscale=self.mscale, mscale_all_dim=self.mscale_all_dim)
         if self.attention_factor is not None:
             positive(attention_factor=self.attention_factor)
             if self.mscale is not None:
@@ -238,6 +257,9 @@ class ThreeBands(FrequencyMap):
 
     References:
         `LlamaPartNTKScaledRotaryEmbedding` of jquesnelle/yarn@995db5b.
+
+    Departures:
+        As for `kept_by_parts`, at extreme trained lengths only.
     """
 
     scale: float = 1.0
@@ -252,6 +274,7 @@ class ThreeBands(FrequencyMap):
     def __post_init__(self):
         super().__post_init__()
         positive(scale=self.scale, train_length=self.train_length)
+        not_negative(ntk_weight=self.ntk_weight, kept_weight=self.kept_weight)
         if self.dynamic and self.scale != 1:
             raise ValueError(
                 f"dynamic takes the scale from the current length; drop {self.scale=}."

@@ -10,6 +10,7 @@ by itself (`ropejax.attention.dense.visible_pairs`).
 """
 
 import dataclasses
+import numbers
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -40,11 +41,20 @@ class Mask(Settings):
     A subclass gives `pairs`, and `blocks` where it can tell more than nothing.
     """
 
+    __array_ufunc__ = None
+    """Keeps NumPy from combining a mask with each element of an array by itself."""
+
     def __and__(self, other: "Mask") -> "Mask":
         return And(_parts(And, self) + _parts(And, other))
 
+    def __rand__(self, other: "Mask") -> "Mask":
+        return And(_parts(And, other) + _parts(And, self))
+
     def __or__(self, other: "Mask") -> "Mask":
         return Or(_parts(Or, self) + _parts(Or, other))
+
+    def __ror__(self, other: "Mask") -> "Mask":
+        return Or(_parts(Or, other) + _parts(Or, self))
 
     def __invert__(self) -> "Mask":
         return Not(self)
@@ -55,7 +65,11 @@ class Mask(Settings):
         Args:
             query: the queries, T of them.
             key: the keys, S of them.
+
+        Raises:
+            ValueError: if one of them is something else than `Tokens`.
         """
+        check_are_tokens(query, key)
         return self.pairs(query.index[:, None, :, None], key.index[:, None, None, :])
 
     @property
@@ -211,6 +225,7 @@ def check_masks(parts: tuple) -> None:
 
 
 def _parts(kind: type, mask) -> tuple:
+    check_masks((mask,))
     return mask.parts if isinstance(mask, kind) else (mask,)
 
 
@@ -236,10 +251,34 @@ class Recipe(Mask):
         return self.rule().blocks(query_lo, query_hi, key_lo, key_hi)
 
 
-def check_count(mask: Mask, name: str, value, least: int = 0) -> None:
-    """Raises ValueError unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(
-            f"{type(mask).__name__}({name}=...) must be an integer of at least "
-            f"{least}, got {value!r}."
-        )
+def check_are_tokens(query: Tokens, key: Tokens) -> None:
+    """Raises ValueError unless a mask is asked about `Tokens`."""
+    for name, where in (("query", query), ("key", key)):
+        if not isinstance(where, Tokens):
+            raise ValueError(
+                f"{name} must say where tokens are, as ropejax.tokens.tokens(length) "
+                f"does, got {type(where).__name__}."
+            )
+
+
+MOST = 2**31 - 1
+"""The largest number of tokens, since indices are int32."""
+
+
+def check_count(mask: Mask | type[Mask], name: str, value, least: int = 0) -> None:
+    """Raises ValueError unless `value` is an integer of at least `least`, and int32."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if whole and least <= value <= MOST:
+        return
+    kind = mask if isinstance(mask, type) else type(mask)
+    raise ValueError(
+        f"{kind.__name__}({name}=...) must be an integer of at least {least} and below "
+        f"2**31, got {value!r}."
+    )
+
+
+def check_counts(mask: Mask, **least: int) -> None:
+    """Raises ValueError unless attributes of those names are such integers, or None."""
+    for name, number in least.items():
+        if getattr(mask, name) is not None:
+            check_count(mask, name, getattr(mask, name), number)

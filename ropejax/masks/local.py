@@ -4,7 +4,17 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from ropejax.masks.base import Index, Mask, Recipe, Visibility, check_count, check_masks
+from ropejax.masks.base import (
+    MOST,
+    Index,
+    Mask,
+    Recipe,
+    Visibility,
+    check_are_tokens,
+    check_count,
+    check_counts,
+    check_masks,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +62,7 @@ class Window(Mask):
     after: int | None = 0
 
     def __post_init__(self):
-        for name in ("before", "after"):
-            if getattr(self, name) is not None:
-                check_count(self, name, getattr(self, name))
+        check_counts(self, before=0, after=0)
 
     @classmethod
     def sliding(cls, width: int) -> "Window":
@@ -68,8 +76,7 @@ class Window(Mask):
         Raises:
             ValueError: if the width is no positive integer.
         """
-        if not isinstance(width, int) or width < 1:
-            raise ValueError(f"width must be a positive integer, got {width!r}.")
+        check_count(cls, "width", width, 1)
         return cls(width - 1, 0)
 
     @classmethod
@@ -82,8 +89,7 @@ class Window(Mask):
         Raises:
             ValueError: if the width is no positive integer.
         """
-        if not isinstance(width, int) or width < 1:
-            raise ValueError(f"width must be a positive integer, got {width!r}.")
+        check_count(cls, "width", width, 1)
         return cls(width // 2, width // 2)
 
     @property
@@ -129,8 +135,14 @@ class Dilated(Mask):
     after: int | None = 0
 
     def __post_init__(self):
+        check_counts(self, before=0, after=0)
         check_count(self, "step", self.step, 1)
-        self._window()
+        far = max(n or 0 for n in (self.before, self.after)) * self.step
+        if far > MOST:
+            raise ValueError(
+                f"Dilated(step=...) times the keys on a side must be below 2**31, got "
+                f"{far}; None leaves a side open."
+            )
 
     @property
     def reach(self) -> int | None:
@@ -180,6 +192,7 @@ class Blocks(Mask):
 
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
+        check_are_tokens(query, key)
         coarse = (t.replace(index=t.index // self.size) for t in (query, key))
         return self.mask(*coarse)
 

@@ -3,11 +3,22 @@
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int
 
-from ropejax.masks.base import Index, Mask, Recipe, Visibility, check_count
+from ropejax.concrete import known_values
+from ropejax.masks.base import (
+    Index,
+    Mask,
+    Recipe,
+    Visibility,
+    check_are_tokens,
+    check_count,
+    check_counts,
+)
 from ropejax.masks.hashing import random_bits
 from ropejax.masks.local import Blocks, Causal, Dilated, Full, Window
+from ropejax.tokens import Tokens
 
 _ROWS_DRAWN = 8  # blocks of at most so many rows have their random keys looked up
 
@@ -104,6 +115,7 @@ class Marked(Mask):
 
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
+        check_are_tokens(query, key)
         if key.streams is None or self.stream not in key.streams:
             raise ValueError(
                 f"Marked({self.stream!r}) needs that stream in the keys' Tokens, which "
@@ -137,11 +149,12 @@ class Random(Mask):
 
     def __post_init__(self):
         check_count(self, "count", self.count, 1)
-        check_count(self, "seed", self.seed)
-        check_count(self, "first", self.first)
-        for name in ("last", "gap"):
-            if getattr(self, name) is not None:
-                check_count(self, name, getattr(self, name))
+        check_counts(self, seed=0, first=0, last=0, gap=0)
+        if self.last is not None and self.last < self.first:
+            raise ValueError(
+                f"Random(last=...) must be at least first={self.first}, got "
+                f"{self.last}: there is no key to draw."
+            )
 
     @property
     def reach(self) -> int | None:
@@ -232,7 +245,8 @@ class Longformer(Recipe):
     at: tuple[int, ...] = ()
 
     def __post_init__(self):
-        check_count(self, "window", self.window, 1)
+        for name, least in (("window", 1), ("step", 1), ("globals", 0)):
+            check_count(self, name, getattr(self, name), least)
         self.rule()
 
     def rule(self):
@@ -258,6 +272,9 @@ class BigBird(Recipe):
         random: random blocks a block.
         neighbors: blocks visible on each side.
         seed: another seed, other random blocks.
+
+    Raises:
+        ValueError: when called, for tokens that are known to lie beyond `length`.
     """
 
     length: int
@@ -280,6 +297,31 @@ class BigBird(Recipe):
             self.random, self.seed, first=1, last=max(last, 1), gap=self.neighbors
         )
         return Blocks(near | Global(at=(0, last)) | far, self.block)
+
+    def __call__(self, query, key):
+        """Returns True where a query may attend to a key."""
+        check_are_tokens(query, key)
+        for name, where in (("query", query), ("key", key)):
+            reach = _known_reach(where)
+            if reach > self.length:
+                raise ValueError(
+                    f"BigBird(length={self.length}) is for sequences of so many "
+                    f"tokens, but {name} has {reach}; give the length of the "
+                    "sequence, which says where the last block is."
+                )
+        return super().__call__(query, key)
+
+
+def _known_reach(where: Tokens) -> int:
+    """The least length that a sequence of these tokens is known to have."""
+    index, valid = known_values(where.index), True
+    if where.valid is not None:
+        valid = known_values(where.valid)
+    if index is not None and valid is not None:
+        return int(np.where(valid, index, -1).max(initial=-1)) + 1
+    if where.valid is None and where.segments is None:
+        return where.length  # indices differ from each other
+    return 0
 
 
 def _any_equal(x: Index, values) -> Array:

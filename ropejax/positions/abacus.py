@@ -144,8 +144,9 @@ class Abacus(PositionScheme):
             raise ValueError("Abacus reads the symbols: pass tokens, got None.")
         real = real_places(lengths, num_tokens)
         offset_rng, base_rng = jax.random.split(rng)
+        most = self.max_offset + 1
         offset = draw_rows(
-            lambda key: jax.random.randint(key, (), 0, self.max_offset + 1),
+            lambda key: jax.random.randint(key, (), 0, most, jnp.int32),
             offset_rng,
             real.shape[0],
             per_sequence=self.per_sequence,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array, Int, Shaped
 
+from ropejax.number_types import widened
 from ropejax.settings import Settings, check_finite
 from ropejax.tokens import Tokens, tokens
 from ropejax.typing import Rng
@@ -34,6 +35,10 @@ class Placement:
             in another order than they have; None if they are not. All other arrays go
             by the tokens' own order.
         per_layer: static; True if each layer has a draw of its own.
+
+    Raises:
+        ValueError: as `ropejax.tokens.Tokens`, of integers that leave int32 (which a
+            compiled function would cut without a word) and of narrow floating-point.
     """
 
     positions: Shaped[Array, "*layers B P"] | Shaped[Array, "*layers B P A"] | None = (
@@ -43,6 +48,13 @@ class Placement:
     streams: dict[str, Shaped[Array, "*batch B P"]] | None = None
     order: Int[Array, " P"] | None = None
     per_layer: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    def __post_init__(self):
+        for name in ("positions", "distances", "order"):
+            object.__setattr__(self, name, widened(name, getattr(self, name)))
+        if isinstance(self.streams, dict):
+            streams = {name: widened(name, ids) for name, ids in self.streams.items()}
+            object.__setattr__(self, "streams", streams)
 
     @property
     def num_places(self) -> int | None:

@@ -10,6 +10,8 @@ rotation.
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ropejax.number_types import widened
+
 
 def streaming_positions(
     query_index: Int[Array, "*B T"],
@@ -37,7 +39,8 @@ def streaming_positions(
         the cache, `[*B, T, S]`. Positions of keys that are not kept mean nothing.
 
     Raises:
-        ValueError: if `num_sinks` is negative or `window` below 1.
+        ValueError: if `num_sinks` is negative or `window` below 1, or known indices
+            leave int32.
 
     References:
         Xiao, Tian, Chen, Han, Lewis (2023), "Efficient streaming language models with
@@ -51,6 +54,8 @@ def streaming_positions(
             f"num_sinks must be at least 0 and window at least 1, got {num_sinks=} and "
             f"{window=}."
         )
+    query_index = widened("query_index", query_index)
+    key_index = widened("key_index", key_index)
     query = jnp.minimum(query_index, num_sinks + window - 1)
     forgotten = (query_index - query)[..., None]
     key = key_index[..., None, :]

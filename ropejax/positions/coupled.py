@@ -19,6 +19,7 @@ from ropejax.positions.rows import (
     draw_rows,
     real_places,
     uniform_below,
+    unit_draw,
 )
 from ropejax.typing import Rng
 
@@ -197,7 +198,7 @@ class Coupled(PositionScheme):
         start = jnp.ones_like(room)
         if self.random_start:
             unit = draw_rows(
-                jax.random.uniform, rng, room.shape[0], per_sequence=self.per_sequence
+                unit_draw, rng, room.shape[0], per_sequence=self.per_sequence
             )
             start = 1 + uniform_below(unit, room)
         end = (start + columns.width)[:, None]

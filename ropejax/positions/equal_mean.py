@@ -10,12 +10,11 @@ Positions are fractions, so the encoding must be a function of a position, not a
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
-from ropejax.positions.rows import draw_rows, real_places
+from ropejax.positions.rows import draw_rows, real_places, unit_draw
 from ropejax.typing import Rng
 
 
@@ -92,9 +91,7 @@ class EqualMean(PositionScheme):
         self.check(num_tokens)
         real = real_places(lengths, num_tokens)
         mean = jnp.asarray(lengths, jnp.float32)
-        unit = draw_rows(
-            jax.random.uniform, rng, real.shape[0], per_sequence=self.per_sequence
-        )
+        unit = draw_rows(unit_draw, rng, real.shape[0], per_sequence=self.per_sequence)
         end = self._end(unit, mean)
         place = jnp.arange(num_tokens, dtype=jnp.float32)[None]
         step = end / jnp.maximum(mean - 1, 1)

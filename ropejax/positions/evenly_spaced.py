@@ -46,7 +46,9 @@ def evenly_spaced(
     whole, rest = last // steps, last % steps
     # Padding is set aside before the product, which could overflow there.
     place = jnp.where(real, place, 0)
-    part = place.astype(jnp.float32) * (rest / steps).astype(jnp.float32)
+    part = place.astype(jnp.float32) * (
+        rest.astype(jnp.float32) / steps.astype(jnp.float32)
+    )
     if rounded:
         ids = place * whole + jnp.round(part).astype(jnp.int32)
         return jnp.where(real, ids, last)

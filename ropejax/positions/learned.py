@@ -34,7 +34,7 @@ def init_learned_positions(
         `{"gate": [D, M], "content": [D, M], "out": [M, N]}`, float32.
 
     Raises:
-        ValueError: if the width inside is below 1.
+        ValueError: if the width inside is below 1, or init_std is negative.
     """
     hidden_dim = embed_dim // 8 if hidden_dim is None else hidden_dim
     if hidden_dim < 1:
@@ -42,6 +42,8 @@ def init_learned_positions(
             f"hidden_dim must be at least 1, got {hidden_dim} for {embed_dim=}; give "
             "hidden_dim or widen the model."
         )
+    if not init_std >= 0:
+        raise ValueError(f"init_std must be at least 0, got {init_std}.")
     shapes = {
         "gate": (embed_dim, hidden_dim),
         "content": (embed_dim, hidden_dim),
@@ -49,7 +51,7 @@ def init_learned_positions(
     }
     keys = jax.random.split(rng, len(shapes))
     return {
-        name: init_std * jax.random.normal(key, shape)
+        name: init_std * jax.random.normal(key, shape, jnp.float32)
         for key, (name, shape) in zip(keys, shapes.items(), strict=True)
     }
 

@@ -1,7 +1,23 @@
 """Packed rows: several short sequences in one row, positions starting anew in each.
 
-Attention must then stay within segments (`Tokens.segments`), and a packed sequence sees
-exactly what it sees alone.
+Attention stays within segments (`Tokens.segments`), and encodings see the positions
+made here. What follows the length of a sequence (log-n scaling, dynamic NTK, dynamic
+YaRN, LongRoPE, Dual Chunk Attention's factor) counts within a token's own segment. So
+under a causal mask, a window or none, a packed sequence sees exactly what it sees
+alone.
+
+Masks that go by a token's place in its sequence (Lambda's and Prefix's first tokens,
+Global's, the chunks of Chunked and other blocks) read `Tokens.index`, which goes on
+through the row: by it only the first segment has first tokens, and chunks need not
+begin where segments do. Give the index of each segment instead, which every mask and
+every method of this list takes:
+
+    where = tokens(length, positions=packed_positions(segments), segments=segments)
+    where = where.replace(index=where.positions, consecutive_index=False)
+
+Not so methods that accumulate over the tokens between query and key (the Forgetting
+Transformer, CABLE, PaTH, GRAPE): they put tokens in order of index, so their index must
+go on through the row; within a segment the sums are those of the sequence alone.
 """
 
 import jax

@@ -9,12 +9,11 @@ neighbours.
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
-from ropejax.positions.rows import draw_rows, real_places, uniform_below
+from ropejax.positions.rows import draw_rows, real_places, uniform_below, unit_draw
 from ropejax.typing import Rng
 
 
@@ -114,7 +113,7 @@ class PoSE(PositionScheme):
         lengths = jnp.asarray(lengths, jnp.int32)
         # Two uniform draws a row, scaled to bounds that depend on its (traced) length.
         unit = draw_rows(
-            lambda key: jax.random.uniform(key, (2,)),
+            lambda key: unit_draw(key, (2,)),
             rng,
             lengths.shape[0],
             per_sequence=self.per_sequence,

@@ -8,12 +8,11 @@ function of a position, not a table.
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
-from ropejax.positions.rows import draw_rows, draw_tokens, real_places
+from ropejax.positions.rows import draw_rows, draw_tokens, real_places, unit_draw
 from ropejax.typing import Rng
 
 
@@ -72,7 +71,7 @@ class RandomFloats(PositionScheme):
         """Returns positions `[B, P]`, float32; see `PositionScheme.__call__`."""
         real = real_places(lengths, num_tokens)
         unit = draw_rows(
-            lambda key: draw_tokens(jax.random.uniform, key, num_tokens),
+            lambda key: draw_tokens(unit_draw, key, num_tokens),
             rng,
             real.shape[0],
             per_sequence=self.per_sequence,

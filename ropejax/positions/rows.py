@@ -88,6 +88,11 @@ def draw_tokens(draw: Callable[[Rng], Array], rng: Rng, num_tokens: int) -> Arra
     )
 
 
+def unit_draw(rng: Rng, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+    """Returns uniform draws from [0, 1), float32: the same ones where x64 is on."""
+    return jax.random.uniform(rng, shape, jnp.float32)
+
+
 def uniform_below(
     unit: Float[Array, "#B"], bound: Int[Array, " B"]
 ) -> Int[Array, " B"]:

@@ -64,6 +64,16 @@ class Shifted(PositionScheme):
         """Returns one more than the largest position of `num_tokens` tokens."""
         return self.offset + self.max_random_offset + num_tokens
 
+    def check(self, num_tokens: int) -> None:
+        """Raises ValueError if the largest position leaves int32."""
+        bound = self.position_bound(num_tokens)
+        if bound > 2**31:
+            raise ValueError(
+                f"offset={self.offset} and max_random_offset={self.max_random_offset} "
+                f"put {num_tokens} tokens at positions up to {bound - 1}, beyond "
+                "int32; lower them."
+            )
+
     def __call__(
         self,
         rng: Rng,
@@ -74,11 +84,13 @@ class Shifted(PositionScheme):
         tokens: Int[Array, "B P"] | None = None,
     ) -> Placement:
         """Returns positions `[B, P]`, or `[1, P]` if all rows start alike."""
+        self.check(num_tokens)
         num_rows = real_places(lengths, num_tokens).shape[0]
         start = jnp.full((1,), self.offset, jnp.int32)
         if self.max_random_offset:
+            most = self.max_random_offset + 1
             start = start + draw_rows(
-                lambda key: jax.random.randint(key, (), 0, self.max_random_offset + 1),
+                lambda key: jax.random.randint(key, (), 0, most, jnp.int32),
                 rng,
                 num_rows,
                 per_sequence=self.per_sequence,

@@ -132,7 +132,7 @@ class TextTask(Task):
         if not self.path:
             return self._language().text(rng, max_length)
         content = jnp.asarray(self._content())
-        start = jax.random.randint(rng, (), 0, content.size - length + 1)
+        start = jax.random.randint(rng, (), 0, content.size - length + 1, jnp.int32)
         place = jnp.minimum(start + jnp.arange(max_length), content.size - 1)
         return content[place].astype(jnp.int32)
 

@@ -67,7 +67,8 @@ class Uniform(Curriculum):
 
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """See `Curriculum.__call__`."""
-        return jax.random.randint(rng, (), self.min_length, self.max_length + 1)
+        end = self.max_length + 1
+        return jax.random.randint(rng, (), self.min_length, end, jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +123,9 @@ class Increasing(Curriculum):
         # Bounded before multiplying, so that no step overflows an int32.
         grown = jnp.minimum(step // self.every, self.max_length) * self.amount
         top = jnp.minimum(self.max_length, self.min_length + grown)
-        return jax.random.randint(rng, (), 1, top + 1) if self.sample_all else top
+        if not self.sample_all:
+            return top
+        return jax.random.randint(rng, (), 1, top + 1, jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +147,7 @@ class ReverseExponential(Curriculum):
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """See `Curriculum.__call__`."""
         lengths = jnp.arange(1, self.max_length + 1, dtype=jnp.int32)
-        chosen = jax.random.categorical(rng, lengths * jnp.log(self.base))
+        chosen = jax.random.categorical(rng, lengths * jnp.log(jnp.float32(self.base)))
         return lengths[chosen]
 
 

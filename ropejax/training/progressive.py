@@ -95,9 +95,9 @@ class ProgressiveLoss(Settings):
         """
         most = self.most(loops)
         before_rng, count_rng = jax.random.split(rng)
-        before = jax.random.randint(before_rng, (), 0, loops)
+        before = jax.random.randint(before_rng, (), 0, loops, jnp.int32)
         longest = jnp.minimum(loops - before, most)
-        count = jax.random.randint(count_rng, (), 1, longest + 1)
+        count = jax.random.randint(count_rng, (), 1, longest + 1, jnp.int32)
         return LoopSpan(before, count, most)
 
 

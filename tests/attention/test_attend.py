@@ -155,6 +155,28 @@ def test_counts_of_visible_keys():
     assert counts[0, :, 0].tolist() == [1, 2, 3, 3, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block": 0}, "block must be a positive integer, got 0"),
+        ({"block": 2.5}, "block must be a positive integer, got 2.5"),
+        ({"key": jnp.arange(4)}, "key must say where tokens are"),
+        ({"key": tokens(4).replace(valid=jnp.ones((1, 5), bool))}, "valid of key's"),
+        (
+            {"key": tokens(4, segments=jnp.zeros((1, 4), int))},
+            "queries have no segments",
+        ),
+        ({"mask": lambda q, k: jnp.ones((4, 4), bool)}, "must return booleans"),
+        ({"mask": lambda q, k: jnp.ones((1, 1, 3, 4), bool)}, "3 queries, but .* 4"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_counts_refuse_bad_input(changes, message):
+    given = {"query": tokens(4), "key": tokens(4), "mask": masks.Causal()} | changes
+    with pytest.raises(ValueError, match=message):
+        visible_counts(**given)
+
+
 @pytest.mark.parametrize("implementation", ENGINES)
 def test_row_scale_multiplies_final_logits(implementation):
     q, k, v = inputs(batch=1)
@@ -233,7 +255,9 @@ Q = jnp.zeros((2, 6, 4, 8))
     [
         ({"q": Q[0]}, r"q must be \[batch"),
         ({"q": Q[:, :0]}, r"none of them 0"),
+        ({"q": Q.tolist()}, "q must be an array .* got list; jnp.asarray"),
         ({"k": Q.astype(jnp.int32)}, "k must be floating-point, got int32"),
+        ({"k": Q.astype(jnp.bfloat16)}, "one dtype, .* got float32, bfloat16 and floa"),
         ({"v": Q[:, :5]}, "k and v must agree"),
         ({"k": Q[..., :4], "v": Q}, "q and k must agree in batch and width"),
         ({"k": Q[:1], "v": Q[:1]}, "q and k must agree in batch and width"),
@@ -248,11 +272,53 @@ Q = jnp.zeros((2, 6, 4, 8))
             "too short for 6 tokens",
         ),
         ({"mask": jnp.ones((6, 6), bool)}, "mask must be a mask of ropejax.masks"),
+        ({"mask": masks.PerHead((masks.Causal(),) * 3)}, "3 query heads, but .* 4"),
+        (
+            {"mask": masks.Causal() & ~masks.PerHead((masks.Window(3),) * 8)},
+            "8 query heads, but there are 4",
+        ),
+        ({"mask": lambda q, k: Q[0, 0] > 0}, r"booleans .* got bool \[4, 8\]"),
+        ({"mask": lambda q, k: jnp.ones((1, 1, 6, 6))}, "booleans .* got float32"),
+        ({"mask": lambda q, k: True}, "must return booleans"),
+        (
+            {"mask": lambda q, k: jnp.ones((1, 1, 6, 5), bool)},
+            r"of 5 keys, but there are 6: it must return \[2 or 1, 4 or 1, 6 or 1, 6",
+        ),
+        ({"mask": lambda q, k: jnp.ones((3, 1, 6, 6), bool)}, "of 3 rows, but there "),
+        ({"mask": masks.BigBird(5)}, r"BigBird\(length=5\) .* but query has 6"),
+        ({"key": tokens(6, valid=jnp.ones((1, 6), int))}, "valid of key's .* bool"),
+        ({"key": tokens(6).replace(index=jnp.arange(6))}, "index of key's Tokens must"),
+        (
+            {
+                "query": tokens(6, valid=jnp.ones((2, 6), bool)),
+                "key": tokens(6).replace(index=jnp.zeros((3, 6), int)),
+            },
+            "as many rows, or 1, got arrays of 2 and 3 rows",
+        ),
+        (
+            {"query": tokens(6).replace(positions=jnp.zeros((1, 5), int))},
+            r"positions of q's Tokens must be \[B or 1, 6\], got int32 \[1, 5\]",
+        ),
+        ({"query": tokens(6).replace(positions="ab")}, "positions of q's .* got 'ab'"),
+        (
+            {"key": tokens(6).replace(valid=jnp.ones((1, 7), bool))},
+            "valid of key's Tok",
+        ),
+        ({"return_lse": "yes"}, "return_lse must be True or False, got 'yes'"),
         ({"implementation": "blockwize"}, "did you mean 'blockwise'"),
         ({"implementation": "cudnn"}, "must be one of auto, dense, blockwise"),
         ({"block_q": 0}, "block_q must be a positive integer, got 0"),
         ({"block_k": 1.5}, "block_k must be a positive integer, got 1.5"),
         ({"dropout_rate": 1.0}, r"dropout_rate must be in \[0, 1\), got 1.0"),
+        ({"dropout_rate": "x"}, r"dropout_rate must be in \[0, 1\), got 'x'"),
+        ({"dropout_rate": 0.1, "rng": 3}, "rng must be one PRNG key, .* got 3"),
+        (
+            {"dropout_rate": 0.1, "rng": jax.random.split(jax.random.key(0))},
+            "rng must be one PRNG key",
+        ),
+        ({"scale": "x"}, "scale must be a number or an array, got 'x'"),
+        ({"scale": True}, "scale must be of numbers, got True"),
+        ({"row_scale": "x"}, "row_scale must be a number or an array, got 'x'"),
         ({"scale": jnp.ones((6,))}, r"got shape \(6,\)"),
         ({"row_scale": jnp.ones((2, 5, 4))}, r"got \(2, 5, 4\)"),
         ({"normalizer": "softmax"}, "normalizer must be one of"),

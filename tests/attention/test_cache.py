@@ -101,12 +101,133 @@ def test_overflow_is_refused_and_never_silent():
     ("settings", "message"),
     [
         ({"capacity": 0}, "capacity must be positive, got 0"),
+        ({"capacity": 2.5}, "capacity must be positive, got 2.5; an integer"),
+        ({"capacity": True}, "capacity must be positive, got True"),
         ({"capacity": 4, "sinks": 4}, "sinks must be in 0 .. capacity - 1 = 3, got 4"),
+        ({"capacity": 4, "sinks": 1.0}, "capacity - 1 = 3, got 1.0; an integer"),
     ],
 )
 def test_bad_sizes_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Cache.empty(*chunk(1), **settings)
+
+
+K, V, KEY = chunk(2)
+SEGMENTS = jnp.zeros((1, 2), jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": K[:, :, :1], "v": V[:, :, :1]}, r"k must be \[1, length, 2, 8\]"),
+        ({"k": K[..., :4]}, r"k must be \[1, length, 2, 8\] as in the cache, got "),
+        ({"v": jnp.ones((1, 2, 2, 9))}, r"v must be \[1, length, 2, 8\]"),
+        ({"k": jnp.tile(K, (2, 1, 1, 1))}, "k and v must agree but for width"),
+        ({"v": V[:, :1]}, "k and v must agree but for width"),
+        ({"key": tokens(3)}, "k holds 2 tokens, but its Tokens 3"),
+        (
+            {"k": K.astype(jnp.bfloat16)},
+            "k is float32 in the cache, got bfloat16; cast",
+        ),
+        ({"k": K.astype(jnp.int32)}, "k must be floating-point, got int32"),
+        ({"k": K[0]}, r"k must be \[batch, length, heads, width\]"),
+        ({"k": K.tolist()}, "k must be an array .* got list"),
+        ({"key": 3}, "key must say where the keys are, .* got int"),
+        ({"key": tokens(2, segments=SEGMENTS)}, "with segments, which .* before lack"),
+        ({"key": KEY.replace(features={"a": K})}, "with features, which .* lack"),
+        ({"key": KEY.replace(streams={"a": SEGMENTS})}, "with streams, which .* lack"),
+        (
+            {"key": tokens(2, positions=jnp.zeros((1, 2, 3), jnp.int32))},
+            r"positions must be \[1, length\] as in the cache, got \(1, 2, 3\)",
+        ),
+        (
+            {"key": tokens(2, positions=jnp.array([[0.5, 1.5]]))},
+            "positions is int32 in the cache, got float32",
+        ),
+        (
+            {"key": KEY.replace(positions=jnp.array([[0.0, jnp.nan]]))},
+            "positions of key must be finite, got nan",
+        ),
+        (
+            {"key": KEY.replace(positions=jnp.arange(3)[None])},
+            r"positions of key must be \[B or 1, 2\], got int32 \[1, 3\]",
+        ),
+        ({"key": tokens(2, distances=jnp.arange(5)[None])}, "no.* table of distances"),
+        ({"key": tokens(2, valid=jnp.ones((3, 2), bool))}, "valid .* 1 or 1 rows"),
+    ],
+    ids=str,
+)
+def test_chunks_that_do_not_fit_are_refused(changes, message):
+    """They would leave zeros among the keys, or be cast to something else."""
+    cache = Cache.empty(K, V, KEY, capacity=8)
+    given = {"k": K, "v": V, "key": KEY} | changes
+    with pytest.raises(ValueError, match=message):
+        cache.extended(**given)
+    if "array" in message or "key must say" in message or "finite" in message:
+        return  # nothing that can be traced, or values that are not known then
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(cache.extended, *given.values())
+
+
+def test_what_the_first_chunk_had_must_come_with_every_other():
+    packed = tokens(2, segments=SEGMENTS)
+    cache = Cache.empty(K, V, packed, capacity=8).extended(K, V, packed)
+    with pytest.raises(ValueError, match="without segments, which .* before have"):
+        cache.extended(K, V, tokens(2, offset=2))
+    with pytest.raises(ValueError, match="k and v must agree"):
+        Cache.empty(K, V[:, :, :1], KEY, capacity=8)
+    with pytest.raises(ValueError, match="valid of key must have 1 or 1 rows"):
+        Cache.empty(K, V, tokens(2, valid=jnp.ones((3, 2), bool)), capacity=8)
+
+
+def test_a_state_does_not_break_off():
+    cache = Cache.empty(K, V, KEY, capacity=8).extended(K, V, KEY, {"sum": K[:, -1]})
+    later = tokens(2, offset=2)
+    for state in (None, {"sum": K}, {"other": K[:, -1]}):
+        with pytest.raises(ValueError, match="state must be what key_features"):
+            cache.extended(K, V, later, state)
+    cache = Cache.empty(K, V, KEY, capacity=8).extended(K, V, KEY)
+    with pytest.raises(ValueError, match=r"shape None .* got \(1, 2, 2, 8\)"):
+        cache.extended(K, V, later, K)
+
+
+def test_tokens_that_are_there_already_are_refused():
+    """Someone has forgotten the offset; queries would see two tokens of one order."""
+    cache = Cache.empty(K, V, KEY, capacity=8).extended(K, V, KEY)
+    with pytest.raises(
+        ValueError, match="index 0 is in the cache .* offset=cache.count"
+    ):
+        cache.extended(K, V, KEY)
+    with pytest.raises(ValueError, match="index 1 is in the cache already"):
+        cache.extended(K, V, tokens(2, offset=1))
+    padding = tokens(2, offset=1, valid=jnp.array([[True, False]]))
+    cache = Cache.empty(K, V, KEY, capacity=8).extended(K, V, padding)
+    assert int(cache.extended(K, V, tokens(2, offset=2)).count) == 4
+    packed = KEY.replace(segments=SEGMENTS)
+    cache = Cache.empty(K, V, packed, capacity=8).extended(K, V, packed)
+    anew = KEY.replace(segments=SEGMENTS + 1)
+    assert int(cache.extended(K, V, anew).count) == 4
+
+
+def test_padding_has_no_rank():
+    """Of rows that are padded on the left or right, the newest token is the last."""
+    k, v = (jnp.tile(x, (3, 2, 1, 1)) for x in (K, V))
+    left = tokens(
+        4, valid=jnp.arange(4) >= jnp.array([[1], [0], [0]]), left_padded=True
+    )
+    right = jnp.array([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]], bool)
+    key = left.replace(valid=left.valid & right)
+    cache = Cache.empty(k, v, key, capacity=6).extended(k, v, key)
+    ranked, newest = cache.by_rank()
+    assert newest[:, 0].tolist() == [2, 3, 1]
+    held = np.asarray(cache.key.valid)
+    ranks = [
+        row[there].tolist() for row, there in zip(ranked.positions, held, strict=True)
+    ]
+    assert ranks == [[0, 1, 2], [0, 1, 2, 3], [0, 1]]
+    rolling = Cache.empty(k[:, :1], v[:, :1], key.block(0, 1), capacity=4, sinks=1)
+    with pytest.raises(ValueError, match="counts every token, padding too"):
+        rolling.extended(k[:, :1], v[:, :1], key.block(0, 1))
 
 
 def test_rolling_keeps_sinks_and_the_latest_at_constant_memory():

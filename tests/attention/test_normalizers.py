@@ -221,6 +221,7 @@ def test_whole_row_methods_are_refused_blockwise(normalizer):
             encoding=Encoding(),
             query=tokens(4),
             key=tokens(4),
+            mask=masks.Causal(),
             normalizer=normalizer,
             implementation="blockwise",
         )
@@ -244,3 +245,86 @@ def test_rows_that_see_nothing_are_zero(normalizer):
     gradient = np.asarray(jax.grad(total)(jnp.asarray(logits, jnp.float32)))
     assert np.isfinite(gradient).all()
     assert not gradient[:, :3].any()
+
+
+def selective(q, k, v, query, key, **settings):
+    return attend(
+        *(q, k, v),
+        encoding=Encoding(),
+        query=query,
+        key=key,
+        normalizer=Selective(),
+        **({"mask": masks.Causal()} | settings),
+    )
+
+
+def test_selective_attention_goes_by_index_however_tokens_are_stored():
+    rng = np.random.default_rng(0)
+    q, k, v = (cases.normal(rng, 2, 9, 2, 4) for _ in "qkv")
+    where = tokens(9)
+    wanted = selective(q, k, v, where, where)
+    order, other = (jnp.asarray(rng.permutation(9)) for _ in range(2))
+    moved, keys = where.permuted(order), where.permuted(other)
+    got = selective(q[:, order], k[:, other], v[:, other], moved, keys)
+    np.testing.assert_allclose(got, wanted[:, order], atol=1e-6)
+
+
+def test_selective_attention_of_packed_and_padded_rows_is_that_of_each_sequence():
+    """Each has a first token, which no one forgets."""
+    rng = np.random.default_rng(1)
+    q, k, v = (cases.normal(rng, 1, 9, 2, 4) for _ in "qkv")
+    packed = tokens(9, segments=jnp.array([[0] * 4 + [1] * 5]))
+    got = selective(q, k, v, packed, packed)
+    for part in (slice(0, 4), slice(4, 9)):
+        alone = tokens(part.stop - part.start)
+        wanted = selective(*(x[:, part] for x in (q, k, v)), alone, alone)
+        np.testing.assert_allclose(got[:, part], wanted, atol=1e-6)
+    padded = tokens(9, valid=jnp.arange(9)[None] >= 4, left_padded=True)
+    got = selective(q, k, v, padded, padded)
+    np.testing.assert_allclose(got[:, 4:], wanted, atol=1e-6)
+
+
+def test_selective_attention_needs_all_queries_before():
+    rng = np.random.default_rng(2)
+    q, k, v = (cases.normal(rng, 1, 6, 2, 4) for _ in "qkv")
+    whole = selective(q, k, v, tokens(6), tokens(6))
+    late = (q[:, 3:], k, v, tokens(3, offset=3), tokens(6))
+    with pytest.raises(ValueError, match="query has the indices 3 .. 5 and key has 0"):
+        selective(*late)
+    prefix = selective(q[:, :3], k, v, tokens(3), tokens(6))
+    np.testing.assert_allclose(prefix, whole[:, :3], atol=1e-6)
+
+    @jax.jit
+    def traced(offset):
+        return selective(*late[:3], tokens(3, offset=offset), tokens(6))
+
+    assert np.isnan(traced(3)).all()  # no one can be told of it in words
+    np.testing.assert_allclose(traced(0)[:, 0], late[2][:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("normalizer", [Selective(), StickBreaking()], ids=str)
+@pytest.mark.parametrize("mask", [None, masks.Window(3, 1)], ids=str)
+def test_causal_methods_refuse_masks_that_show_the_future(normalizer, mask):
+    with pytest.raises(ValueError, match="undefined for keys after .* masks.Causal"):
+        weights_of(normalizer, logits_of(0), mask)
+    with pytest.raises(ValueError, match="undefined for keys after"):
+        weights_of(normalizer, logits_of(0)[:, :1], None)  # one query, at the start
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Entmax(float("inf")), "alpha must be finite, got inf for Entmax"),
+        (lambda: Entmax(1.0), "alpha must be above 1, .* got 1.0; 1 is Softmax"),
+        (lambda: Entmax(1.000001), "alpha must be above 1, by 0.0001 at least, got"),
+        (lambda: Entmax("2"), "alpha must be a number, got '2'"),
+        (lambda: Sigmoid(float("nan")), "bias must be finite, got nan for Sigmoid"),
+        (lambda: SinkSoftmax(float("nan")), "must be finite, got nan"),
+        (lambda: Softmax().check(jnp.ones(2), 2), "has no parameters, got Array"),
+        (lambda: SinkSoftmax().check(jnp.ones(2), 2), r"takes {\"sink\": \[2\]}"),
+        (lambda: SinkSoftmax().check({"sink": [0.0, 0.0]}, 2), "or nothing, got"),
+    ],
+)
+def test_bad_settings_and_parameters_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

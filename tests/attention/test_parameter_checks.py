@@ -48,6 +48,11 @@ STRUCTURES = {
 }
 
 
+def as_variables(params):
+    """What `nnx.state` of a module with these parameters gives."""
+    return nnx.State(jax.tree.map(nnx.Param, params))
+
+
 # All but those that make no parameters and look at none.
 WITH_SAY = [
     name
@@ -91,7 +96,7 @@ def test_what_prepare_returns_is_taken_for_every_encoding(name):
 
 
 @pytest.mark.parametrize("name", WITH_SAY)
-@pytest.mark.parametrize("kind", [dict, FrozenDict, nnx.State])
+@pytest.mark.parametrize("kind", [dict, FrozenDict, nnx.State, as_variables])
 def test_parameters_may_be_kept_in_numpy_and_in_other_mappings(name, kind):
     encoding = ENCODINGS[name]()
     make = lambda rng: (encoding.init_shared(rng, DIMS), encoding.init_layer(rng, DIMS))

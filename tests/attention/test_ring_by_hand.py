@@ -184,6 +184,27 @@ def test_sizes_that_do_not_divide_are_named():
         SequenceParallel("rings")
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"form": 3}, "form must be text, got 3"),
+        ({"engine": "foo"}, "engine must be one of auto, dense, .* got 'foo'"),
+        ({"batch_axes": "data"}, "batch_axes must be a tuple .* got 'data'"),
+        (
+            {"batch_axes": ["data"]},
+            r"batch_axes must be a tuple of names, got \['data'",
+        ),
+        ({"batch_axes": ("sequence",)}, "must be different .* got 'sequence' twice"),
+        ({"axis": "a", "head_axis": "a"}, "must be different axes .* got 'a' twice"),
+        ({"mesh": "cpu"}, "mesh must be a jax.sharding.Mesh .* got 'cpu'"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SequenceParallel(**settings)
+
+
 def test_methods_that_need_what_a_form_lacks_are_refused():
     per_head = masks.PerHead((masks.Window(2), masks.Causal()) * 2)
     for how, encoding, mask, remedy in (

@@ -133,6 +133,25 @@ def test_a_zero_vector_stays_zero_with_finite_gradients():
     assert unit(x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
 
 
+@pytest.mark.fast
+def test_vectors_of_any_size_have_length_one_and_right_gradients():
+    """Squares of 1e20 overflow in float32, and those of 1e-25 vanish."""
+    direction = np.array([[3.0, -4.0, 12.0], [0.0, 1e-3, -1.0]])
+    weight = np.array([[1.0, 2.0, -1.0], [0.5, 1.0, 3.0]])
+    length = np.sqrt((direction**2).sum(-1, keepdims=True))
+    wanted = direction / length
+    along = (weight * wanted).sum(-1, keepdims=True)
+    slope = (weight - along * wanted) / length
+    for size in (1e-30, 1e-25, 1.0, 1e20, 1e30):
+        x = jnp.asarray(direction * size, jnp.float32)
+        np.testing.assert_allclose(unit(x), wanted, rtol=1e-6)
+        got = jax.grad(lambda x: (unit(x) * weight).sum())(x)
+        np.testing.assert_allclose(np.asarray(got, float) * size, slope, atol=1e-6)
+    for size in (2e-38, 2e37):  # near the least normal number, and the largest
+        x = jnp.asarray(direction[:1] * size, jnp.float32)
+        np.testing.assert_allclose(unit(x), wanted[:1], rtol=1e-6)
+
+
 def test_scale_of_query_key_normalization():
     assert query_key_scale(2) == pytest.approx(1.0)
     assert query_key_scale(1024) == pytest.approx(np.log2(1024 * 1023))

@@ -133,7 +133,25 @@ def test_default_sections_are_those_of_qwen2_vl():
     assert np.bincount(axis).tolist() == [16, 24, 24]
 
 
+def test_default_sections_interleave_at_every_width():
+    """Those of Qwen3-VL, whose config says (24, 20, 20) for a width of 128."""
+    deals = {
+        width: np.bincount(MRoPE(interleaved=True).pairs(width).axis, minlength=3)
+        for width in range(2, 258, 2)
+    }
+    assert deals[128].tolist() == [24, 20, 20]
+    assert deals[64].tolist() == [12, 10, 10]
+    assert deals[16].tolist() == [4, 2, 2]
+    for width, (time, height, across) in deals.items():
+        assert time + height + across == width // 2
+        assert height == across
+        assert min(width // 6, width // 2 - 2 * height) <= time
+    axis = MRoPE(interleaved=True).pairs(128).axis
+    assert axis.tolist() == [0, 1, 2] * 20 + [0] * 4
+
+
 def test_what_does_not_fit_is_refused():
+    counts = lambda numbers: tuple(np.array(numbers))  # shown as plain ones
     with pytest.raises(ValueError, match="multiple of 4"):
         AxialRotary().check(Dims(1, 1, 6, 6))
     with pytest.raises(ValueError, match="2 axes"):
@@ -144,6 +162,8 @@ def test_what_does_not_fit_is_refused():
         MRoPE(sections=(1, 1, 1)).check(Dims(1, 1, 8, 8))
     with pytest.raises(ValueError, match="three counts"):
         MRoPE(sections=(4, 4))
-    with pytest.raises(ValueError, match="interleave"):
-        MRoPE(sections=(2, 3, 3), interleaved=True).check(Dims(1, 1, 16, 16))
+    with pytest.raises(ValueError, match=r"interleave as \(3, 3, 2\), not as \(2, 3"):
+        MRoPE(sections=counts([2, 3, 3]), interleaved=True).check(Dims(1, 1, 16, 16))
+    with pytest.raises(ValueError, match=r"sections \(4, 4, 4\) of"):
+        MRoPE(sections=counts([4, 4, 4])).check(Dims(1, 1, 16, 16))
     assert tokens(2).length == 2

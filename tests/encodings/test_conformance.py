@@ -1,5 +1,6 @@
 """Every encoding of the catalogue, with default settings, keeps the contract."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -51,6 +52,19 @@ def parameter_shapes(encoding):
 def output(encoding, inputs, at):
     run = jax.jit(lambda inputs: testing.run(encoding, inputs, tokens(8, positions=at)))
     return np.asarray(run(inputs))
+
+
+@pytest.mark.fast
+def test_a_negative_spread_at_the_start_is_refused():
+    drawn = [
+        kind
+        for kind in ENCODINGS.values()
+        if "init_std" in {field.name for field in dataclasses.fields(kind)}
+    ]
+    assert len(drawn) >= 9
+    for kind in drawn:
+        with pytest.raises(ValueError, match="init_std must be at least 0, got -0.02"):
+            kind(init_std=-0.02)
 
 
 @pytest.mark.fast

@@ -88,6 +88,7 @@ def test_without_a_causal_mask_all_valid_keys_count():
         ({"train_length": 1}, "train_length"),
         ({"count": "some"}, "count"),
         ({"least": 0}, "least"),
+        ({"weight": -1.0}, "weight"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

@@ -6,7 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ropejax.encodings import Dims, LongRoPE, Rotary, YaRN, rotary_from_hf
+from ropejax.encodings import (
+    Dims,
+    LongRoPE,
+    Rotary,
+    SuNTKRoPE,
+    YaRN,
+    rotary_from_hf,
+)
 from ropejax.encodings.angles import rotary_frequencies, rotation_angles
 from ropejax.encodings.frequency_map import AttentionFactor, Chain, FrequencyMap
 from ropejax.encodings.interpolation import (
@@ -23,7 +30,12 @@ from ropejax.encodings.length_scaling import (
     LongRoPEScaling,
 )
 from ropejax.encodings.rope_base import digits, smallest_base, waves
-from ropejax.encodings.yarn_map import ByParts, ThreeBands, YaRNScaling
+from ropejax.encodings.yarn_map import (
+    ByParts,
+    ThreeBands,
+    YaRNScaling,
+    kept_by_parts,
+)
 from ropejax.tokens import tokens
 from tests.encodings.rotary_cases import (
     golden,
@@ -229,6 +241,30 @@ def test_paper_and_code_of_ntk_by_parts_differ_in_the_middle_only():
     assert np.abs(paper - code).max() > 0.2
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("truncate", [True, False])
+def test_a_ramp_that_lies_outside_all_pairs_does_not_turn_around(truncate):
+    """The code's form keeps what the paper's does, where that is all or nothing."""
+    for base, trained, kept in ((1e4, 1, 0), (1e4, 6, 0), (10.0, 10**6, 1)):
+        known = rotary_frequencies(64, base), base, trained, 32.0, 1.0
+        np.testing.assert_array_equal(kept_by_parts(*known, form="paper"), kept)
+        np.testing.assert_array_equal(kept_by_parts(*known, truncate=truncate), kept)
+    for base in (2.0, 1e2, 1e4):
+        for trained in np.geomspace(1, 2**30, 61):
+            known = rotary_frequencies(16, base), base, trained
+            for fast, slow in ((32.0, 1.0), (1.25, 0.75)):
+                parts = kept_by_parts(*known, fast, slow, truncate=truncate)
+                assert (np.diff(parts) <= 0).all(), (base, trained, fast)
+
+
+def test_the_older_bands_divide_all_frequencies_of_very_short_lengths():
+    np.testing.assert_allclose(
+        scaled(ThreeBands(4.0, 4), 64), rotary_frequencies(64) / 4
+    )
+    slow = scaled(ThreeBands(4.0, 5), 64)[1:]
+    np.testing.assert_allclose(slow, rotary_frequencies(64)[1:] / 4)
+
+
 def test_partial_frequencies():
     kept = HighestFrequencies(0.25).ratios(rotary_frequencies(256), BASE)
     assert kept.sum() == 32
@@ -349,6 +385,13 @@ class TestDynamicNTK:
         lambda: HighestFrequencies(1.5),
         lambda: LongRoPEScaling((1.0, -1.0)),
         lambda: LongRoPEScaling((2.0,), interpolate=True),
+        lambda: LongRoPE(keep_first=-3),
+        lambda: LongRoPE(attention_factor=-1.0),
+        lambda: SuNTKRoPE(exponent=-1.0),
+        lambda: YaRN(mscale=-1.0, mscale_all_dim=1.0),
+        lambda: ByParts(kept_weight=-1.0),
+        lambda: ThreeBands(ntk_weight=-1.0),
+        lambda: ThreeBands(kept_weight=-1.0),
         lambda: Chain((DynamicNTK(), PositionInterpolation(2.0))),
         lambda: LongRoPE(long_factors=(1.0, 2.0)).check(Dims(1, 1, 8, 8)),
         lambda: Rotary(frequencies=NTKAware(2.0)).check(Dims(1, 1, 2, 2)),
@@ -366,6 +409,37 @@ def test_smallest_bases_are_those_of_the_article():
     # Below the bound some distance within the length has a negative sum.
     sums = np.cos(np.arange(1024)[:, None] * rotary_frequencies(128, 4200.0)).sum(1)
     assert sums.min() < 0
+
+
+@pytest.mark.fast
+def test_smallest_bases_of_known_formulas():
+    """At distance 2 two pairs give `cos 2 + cos(2 / sqrt(b))`, zero at pi together."""
+    np.testing.assert_allclose(
+        smallest_base(3, width=4), (2 / (np.pi - 2)) ** 2, rtol=2e-6
+    )
+    # A pair and its copy at base 1 are enough where one radian a token is.
+    assert smallest_base(1, width=2) == 1
+    assert smallest_base(2, width=2) == 1
+    assert smallest_base(2, width=64) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"length": 3, "width": 2}, "no base keeps"),
+        ({"length": 0}, "length must be positive"),
+        ({"length": 2.5}, "length must be a whole number"),
+        ({"length": float("inf")}, "length must be a whole number"),
+        ({"length": 3, "width": 5}, "even width"),
+        ({"length": 3, "width": 4.0}, "width must be a whole number"),
+        ({"length": 3, "step": 1 + 1e-15}, "finite step"),
+        ({"length": 3, "step": float("nan")}, "finite step"),
+        ({"length": 3, "step": float("inf")}, "finite step"),
+    ],
+)
+def test_a_search_for_a_base_that_would_not_end_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        smallest_base(**arguments)
 
 
 def test_digits_and_waves_are_one_view():

@@ -69,6 +69,7 @@ def test_endpoints_reach_the_longest_wavelength_and_width_does_not():
         ({"layout": "interleave"}, "Did you mean 'interleaved'"),
         ({"exponent": "end"}, "exponent must be one of"),
         ({"max_wavelength": 0.0}, "max_wavelength must be positive"),
+        ({"factor": -1.0}, "factor must be positive"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ropejax.attention import attend
-from ropejax.encodings import TransformerXL
+from ropejax.encodings import TransformerXL, XLNet
 from ropejax.tokens import tokens
 from tests.encodings.additive_cases import (
     assert_golden,
@@ -235,6 +235,60 @@ def test_offsets_beyond_a_clamp_are_alike():
             np.testing.assert_allclose(results[0][i, j], wanted[3, near], atol=1e-6)
 
 
+def clamped_logits(encoding, params, q, k, query, key):
+    """The formula of the class in float64, a pair at a time."""
+    q, k = np.asarray(q, np.float64), np.asarray(k, np.float64)
+    u, v, w = (np.asarray(params[name], np.float64) for name in "uvw")
+    half = np.arange(0, w.shape[0], 2) / w.shape[0]
+    got = np.zeros((q.shape[0], q.shape[2], q.shape[1], k.shape[1]))
+    for t, i in enumerate(np.asarray(query.positions[0])):
+        for s, j in enumerate(np.asarray(key.positions[0])):
+            angle = np.clip(i - j, -encoding.clamp, encoding.clamp) / 10_000.0**half
+            waves = np.concatenate([np.sin(angle), np.cos(angle)])
+            row = np.einsum("dnh,d->nh", w, waves)
+            got[:, :, t, s] = ((q[:, t] + u) * k[:, s] + (q[:, t] + v) * row).sum(-1)
+    return got
+
+
+@pytest.mark.parametrize("method", [TransformerXL, XLNet])
+@pytest.mark.parametrize("length", [1, 2])
+def test_few_queries_see_keys_far_beyond_the_clamp(method, length):
+    """A step of decoding: the table of offsets is shorter than the row of keys."""
+    encoding, sizes, num_keys, first = method(clamp=3), dims(2, 2), 10, 9
+    arrays = {"u": normal(2, 2), "v": normal(2, 2, seed=1), "w": normal(4, 2, 2)}
+    q, k = normal(1, length, 2, 2, seed=3), normal(1, num_keys, 2, 2, seed=4)
+    sides = forms(length, num_keys, first)
+    query, key = sides["order"]
+    sides["later queries"] = (tokens(length, offset=25), key)
+    sides["earlier queries"] = (query.replace(positions=query.positions - 9), key)
+    order = jnp.asarray([7, 2, 9, 0, 4, 1, 8, 3, 6, 5])
+    for form, got in logits_by_form(encoding, {}, arrays, q, k, sides, sizes).items():
+        wanted = clamped_logits(encoding, arrays, q, k, *sides[form])
+        np.testing.assert_allclose(got * 2**0.5, wanted, atol=1e-5, err_msg=form)
+    moved = key.permuted(order)
+    got = attention_logits(encoding, {}, arrays, q, k[:, order], query, moved, sizes)
+    wanted = clamped_logits(encoding, arrays, q, k[:, order], query, moved)
+    np.testing.assert_allclose(got * 2**0.5, wanted, atol=1e-5)
+
+
+def test_a_block_in_order_reads_any_table_of_a_clamp():
+    """Prepared for tokens out of order, met by blocks of them that are in order."""
+    encoding, sizes = TransformerXL(clamp=3), dims(2, 2)
+    arrays = {"u": normal(2, 2), "v": normal(2, 2, seed=1), "w": normal(4, 2, 2)}
+    query, key = tokens(4, offset=6), tokens(10)
+    q, k = normal(1, 4, 2, 2, seed=3), normal(1, 10, 2, 2, seed=4)
+    loose = key.replace(consecutive_positions=False, consecutive_index=False)
+    wanted = clamped_logits(encoding, arrays, q, k, query, key)
+    for known in (loose, key):
+        params = encoding.prepare({}, arrays, query, known, sizes)
+        for start, size in ((0, 4), (0, 1), (3, 1), (1, 2)):
+            part = slice(start, start + size)
+            got = logits_of(
+                encoding, params, q[:, part], k, query.block(start, size), key, 1.0
+            )
+            np.testing.assert_allclose(got, wanted[:, :, part], atol=1e-5)
+
+
 def test_parameters_are_shared_or_not_as_asked():
     sizes = dims(4, 16)
     tied, untied = TransformerXL(), TransformerXL(tied=False)
@@ -253,11 +307,14 @@ def test_parameters_are_shared_or_not_as_asked():
     [
         ({"sign": "query"}, "sign must be one of"),
         ({"clamp": 0}, "clamp must be positive"),
+        ({"max_wavelength": -1.0}, "max_wavelength must be positive"),
+        ({"init_std": -0.02}, "init_std must be at least 0"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings, message):
+@pytest.mark.parametrize("method", [TransformerXL, XLNet])
+def test_settings_out_of_range_are_refused(method, settings, message):
     with pytest.raises(ValueError, match=message):
-        TransformerXL(**settings)
+        method(**settings)
 
 
 def test_an_odd_model_width_is_refused():

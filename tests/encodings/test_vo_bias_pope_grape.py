@@ -121,6 +121,7 @@ def test_biases_before_rope_start_as_rope_and_add_before_turning():
 
 class TestPoPE:
     def logits(self, pope, params, q, k, at):
+        params = pope.prepare({}, params, at, at, DIMS)
         return np.asarray(logits(pope, q, k, at, params))
 
     @pytest.mark.parametrize("fraction", [1.0, 0.5])
@@ -152,6 +153,34 @@ class TestPoPE:
         np.testing.assert_array_equal(
             self.logits(pope, beyond, q, k, at), self.logits(pope, start, q, k, at)
         )
+
+    def test_delta_is_learned_from_its_bounds_and_from_beyond_them(self):
+        """A head of one channel has logits `cos(delta - 1)`, key before query."""
+        pope, dims = PoPE(), Dims(4, 4, 1, 4)
+        query, key = tokens(1, offset=1), tokens(1)
+        one = jnp.full((1, 1, 4, 1), float(np.log(np.e - 1)))  # its softplus is 1
+
+        def cosines(delta):
+            params = pope.prepare({}, {"delta": delta}, query, key, dims)
+            (q,), (k,) = pope.queries(params, one, query), pope.keys(params, one, key)
+            return (q * k).sum(-1).reshape(4, 1)
+
+        start = jnp.array([[0.0], [0.3], [-2 * np.pi], [-2 * np.pi - 0.3]])
+        np.testing.assert_allclose(cosines(start), 4 * [[np.cos(1)]], atol=1e-5)
+        slopes = jax.jit(lambda sign: jax.vjp(cosines, start)[1](sign)[0])
+        up, down = (sign * np.ones((4, 1), np.float32) for sign in (1, -1))
+        # Descent on the cosine lowers delta, which leads the last head further out.
+        leads_in = np.array([[1], [1], [1], [0]])
+        np.testing.assert_allclose(slopes(up), np.sin(1) * leads_in, atol=1e-5)
+        leads_in = np.array([[1], [0], [1], [1]])
+        np.testing.assert_allclose(slopes(down), -np.sin(1) * leads_in, atol=1e-5)
+
+        target = np.cos(np.array([[-1.0], [-1.0], [-5.8], [-5.8]]) - 1)
+        loss = lambda delta: ((cosines(delta) - target) ** 2).sum() / 2
+        step = lambda _, delta: delta - 0.2 * jax.grad(loss)(delta)
+        learned = jax.jit(lambda delta: jax.lax.fori_loop(0, 200, step, delta))(start)
+        assert ((-2 * np.pi < learned) & (learned < 0)).all()
+        np.testing.assert_allclose(np.cos(learned - 1), target, atol=1e-4)
 
 
 def test_a_plane_rotation_is_the_exponential_of_its_generator():

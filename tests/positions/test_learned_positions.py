@@ -35,6 +35,8 @@ def test_positions_are_float32_and_go_with_their_tokens():
     assert len(np.unique(got)) == 12
 
 
-def test_a_model_too_narrow_is_refused():
+def test_settings_out_of_range_are_refused():
     with pytest.raises(ValueError, match="hidden_dim must be at least 1, got 0"):
         init_learned_positions(jax.random.key(0), 4, 1)
+    with pytest.raises(ValueError, match="init_std must be at least 0, got -1"):
+        init_learned_positions(jax.random.key(0), 16, 1, init_std=-1.0)

@@ -1,0 +1,78 @@
+"""The types in which positions and the order of tokens are kept: int32 and float32.
+
+Three ways in which positions go wrong without a word end here. Unsigned integers have
+no minus, so that the distance to an earlier token is a large number; narrow ones wrap
+around at a window of 512. Integers beyond 32 bits are cut on their way into JAX, and
+2^32 + 5 becomes 5. And bfloat16 holds no odd integer above 256, so that neighbours
+share a position.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ropejax.concrete import known_values
+
+
+def widened(name: str, array: Any) -> Any:
+    """Returns integers as int32 and floating-point numbers as float32.
+
+    Args:
+        name: what messages call the array.
+        array: positions, distances, indices or ids, of any type. What is no array of
+            numbers (a sharding, a sentinel of a pytree, None) comes back as it is, and
+            so does an array of the right type.
+
+    Returns:
+        The array; one of numpy stays one of numpy, so that its values stay known.
+
+    Raises:
+        ValueError: if it is floating-point of less than 32 bits, or holds an integer
+            that is known to leave int32. Traced integers are not looked at: those
+            beyond int32 wrap around.
+    """
+    if not isinstance(array, (np.ndarray, np.generic, jax.Array)):
+        return array
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        return _whole(name, array)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        return _fractional(name, array)
+    return array
+
+
+def _whole(name: str, array: Any) -> Any:
+    if array.dtype == jnp.int32:
+        return array
+    known = known_values(array)
+    limits = np.iinfo(np.int32)
+    if known is not None and known.size and known.dtype.itemsize >= 4:
+        wrong = known[(known < limits.min) | (known > limits.max)]
+        if wrong.size:
+            raise ValueError(
+                f"{name} must fit int32, {limits.min} .. {limits.max}, got "
+                f"{wrong.flat[0]}; subtract a constant, so that it counts from nearer "
+                "by."
+            )
+    return _as_type(array, jnp.int32)
+
+
+def _fractional(name: str, array: Any) -> Any:
+    info = jnp.finfo(array.dtype)
+    if info.bits < 32:
+        raise ValueError(
+            f"{name} must be int32 or float32, got {array.dtype}, which cannot tell "
+            f"integers above {2 ** (info.nmant + 1)} apart; make {name} in int32 or "
+            "float32, and cast only what a model computes."
+        )
+    return array if array.dtype == jnp.float32 else _as_type(array, jnp.float32)
+
+
+def _as_type(array: Any, dtype) -> Any:
+    if isinstance(array, jax.core.Tracer):
+        return array.astype(dtype)
+    with (
+        jax.ensure_compile_time_eval()
+    ):  # what is known stays known in a traced function
+        return array.astype(jnp.dtype(dtype))
