@@ -17,12 +17,12 @@ from experiments.report.summaries import Cell, RunSummary, by_task, settings_of
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """A cell with fewer runs than others of its study.
+    """A cell with fewer runs than others of its task in its study.
 
     Attributes:
         cell: which.
         have: number of its runs.
-        of: number of different pairs of seed and learning rate in the study.
+        of: number of different pairs of seed and learning rate that they have.
         lacks: seeds that are missing, by learning rate.
     """
 
@@ -42,10 +42,15 @@ class Gap:
 
 
 def missing_runs(cells: Sequence[Cell]) -> list[Gap]:
-    """Finds cells that lack a seed or learning rate which others of the study have."""
-    parts: dict[tuple[str, str], list[Cell]] = {}
+    """Finds cells that lack a seed or learning rate which others of their task have.
+
+    Tasks are apart, since a study may train each in its own way; and so are studies and
+    their parts.
+    """
+    parts: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
-        parts.setdefault((cell.setting.study, cell.setting.group), []).append(cell)
+        part = cell.task, cell.setting.study, cell.setting.group
+        parts.setdefault(part, []).append(cell)
     gaps = []
     for group in parts.values():
         have = [{(run.learning_rate, run.seed) for run in cell.runs} for cell in group]

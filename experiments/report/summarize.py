@@ -1,6 +1,7 @@
 """From evaluation rows of the store to a summary of each run."""
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,27 @@ def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
             facts, starts.tolist(), ends, others, strict=True
         )
     ]
+    runs = _told_apart(runs)
     return sorted(runs, key=lambda r: (task_key(r), r.setting.order, r.seed, r.run_id))
+
+
+def _told_apart(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Shows names in place of titles that stand for several of them."""
+    for field in ("positions", "encoding"):
+        title = f"{field}_title"
+        names: dict[str, set[str]] = {}
+        for run in runs:
+            named = names.setdefault(getattr(run.setting, title), set())
+            named.add(getattr(run.setting, field))
+        runs = [
+            run
+            if len(names[getattr(run.setting, title)]) == 1
+            else dataclasses.replace(
+                run, setting=dataclasses.replace(run.setting, **{title: ""})
+            )
+            for run in runs
+        ]
+    return list(runs)
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:

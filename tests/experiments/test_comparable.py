@@ -226,5 +226,6 @@ def test_an_encoder_and_a_decoder_on_one_task_are_told_apart_by_name():
         "c": "LSTM, consecutive",
     }
     del configs["b"]
-    kept, _ = _kept(scored("a", 50), scored("c", 50, encoding="lstm"), **configs)
+    other = scored("c", 50, encoding="lstm", encoding_title="LSTM")
+    kept, _ = _kept(scored("a", 50), other, **configs)
     assert kept["a"].setting.label == "RoPE, consecutive"

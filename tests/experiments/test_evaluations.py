@@ -189,3 +189,17 @@ def test_many_evaluations_take_little_time():
         ]
         * 2000
     )
+
+
+def test_a_title_that_two_schemes_share_gives_way_to_their_names():
+    named = {
+        "positions_title": "randomized",
+        "positions": "randomized(max_position=64)",
+    }
+    rows = [scored("a", 40, **named), scored("b", 40, seed=1, **named)]
+    assert {cell.setting.label for cell in cells_of(*rows)} == {"RoPE, randomized"}
+    other = scored("c", 40, **(named | {"positions": "randomized"}))
+    assert {cell.setting.label for cell in cells_of(*rows, other)} == {
+        "RoPE, randomized(max_position=64)",
+        "RoPE, randomized",
+    }

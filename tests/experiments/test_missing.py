@@ -36,6 +36,14 @@ def test_parts_of_a_study_are_held_to_their_own_seeds():
     assert missing.missing_runs(cells) == []
 
 
+def test_tasks_may_be_trained_in_ways_of_their_own():
+    cells = cells_of(
+        scored("a", 50, learning_rate=1e-3),
+        scored("b", 50, learning_rate=5e-3, seed=1, task="zoo", task_title="Zoo"),
+    )
+    assert missing.missing_runs(cells) == []
+
+
 def test_tasks_without_a_run_are_named_by_setting():
     cells = cells_of(
         scored("a", 50),
