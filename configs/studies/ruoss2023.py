@@ -254,7 +254,7 @@ def _further() -> list[dict]:
             ],
             "train.batch_size": [32] * 3,
             "positions.name": ["randomized"] * 3,
-            "positions.title": ["randomized"] * 3,
+            "positions.title": [f"randomized to {top}" for top in (512, 1024, 1024)],
         }
     )
 
