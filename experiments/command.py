@@ -97,6 +97,7 @@ def config_help() -> str:
 def print_catalogues() -> int:
     """Prints tasks, encodings, position schemes and curricula, one line each."""
     from ropejax.encodings import ENCODINGS
+    from ropejax.nn import NORMALIZERS, QK_NORMS, ROW_SCALES
     from ropejax.nn.patterns import PATTERNS
     from ropejax.nn.recurrent import CELLS
     from ropejax.positions import POSITIONS
@@ -110,6 +111,9 @@ def print_catalogues() -> int:
         "encodings (encoding.name)": ENCODINGS,
         "position schemes (positions.name, eval.positions)": POSITIONS,
         "layer patterns (model.pattern)": PATTERNS,
+        "what replaces the softmax (model.normalizer)": NORMALIZERS,
+        "normalized queries and keys (model.qk_norm)": QK_NORMS,
+        "learned factors on logits (model.row_scale)": ROW_SCALES,
         "recurrent models (model.kind, model.kind_options)": CELLS,
         "curricula (train.curriculum)": CURRICULA,
     }.items():

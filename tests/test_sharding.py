@@ -7,8 +7,11 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
+from ropejax import masks
+from ropejax.attention import Entmax
 from ropejax.encodings import ENCODINGS, Dims
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.positions import Consecutive, Randomized
 from ropejax.sharding import (
     MESH_AXES,
     Rules,
@@ -20,6 +23,9 @@ from ropejax.sharding import (
     parameter_names,
 )
 from ropejax.sharding.names import path_of
+from ropejax.training import AdamFamily, Fixed, Population
+from ropejax.training.population import compiled_population
+from tests.training.tiny import tiny_recipe
 
 DIMS = Dims(8, 4, 16, 96, num_layers=3, causal=True)
 
@@ -65,6 +71,71 @@ def test_rules_can_be_changed_and_misspellings_are_named():
         Rules.of({"hedas": "tensor"})
     with pytest.raises(ValueError, match="Did you mean 'tensor'"):
         Rules.of({"heads": "tensr"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"embed": 5}, "'embed' must be a mesh axis or a tuple of them, got 5"),
+        ({"embed": (5,)}, "a mesh axis for 'embed' is one of .* not 5"),
+        ({"embed": ("fsdp", "fsdp")}, "mesh axes for 'embed': fsdp is named twice"),
+        ({"population": "data"}, "leave 'population' out"),
+    ],
+)
+def test_rules_that_are_none_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Rules.of(changes)
+    with pytest.raises(ValueError, match="heads is named twice"):
+        Rules((("heads", ("tensor",)), ("heads", ())))
+    with pytest.raises(ValueError, match="rules must be a Rules"):
+        Sharding(abstract_mesh({"data": 8}, 8), {"heads": ()})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rules", "message"),
+    [
+        ({"population": 8}, {}, "'population' .8 devices. is for the members"),
+        ({"data": 4, "population": 2}, {}, "train_population"),
+        ({"sequence": 8}, {"length": ()}, "nothing is cut over .* 'sequence'"),
+        (
+            {"data": 4, "tensor": 2},
+            dict.fromkeys(("heads", "kv_heads", "mlp", "vocab"), ()),
+            "nothing is cut over the mesh axis 'tensor' .2 devices.",
+        ),
+        (
+            {"data": 2, "sequence": 4},
+            {"batch": ("data", "sequence")},
+            "'batch' and 'length' are both cut over the mesh axis 'sequence'",
+        ),
+        ({"data": 8}, {"heads": ("data",)}, "'batch' and 'heads' are both cut"),
+    ],
+)
+def test_meshes_of_no_use_to_one_model_are_refused(sizes, rules, message):
+    with pytest.raises(ValueError, match=message):
+        Sharding(abstract_mesh(sizes, 8), Rules.of(rules))
+
+
+def test_meshes_made_elsewhere_are_refused():
+    with pytest.raises(ValueError, match="the axes replica, data, .* got data; make"):
+        Sharding(jax.make_mesh((8,), ("data",)))
+    with pytest.raises(ValueError, match="mesh must be a mesh of devices, got {"):
+        Sharding({"data": 8})
+
+
+def test_a_population_has_its_mesh_elsewhere():
+    """A plain recipe on such a mesh would train eight copies of one model."""
+    recipe = tiny_recipe()
+    with pytest.raises(ValueError, match="is for the members of a population"):
+        dataclasses.replace(recipe, sharding=Sharding(make_mesh({"population": 8})))
+    spread = dataclasses.replace(
+        recipe, batch_size=8, sharding=Sharding(make_mesh({"data": 8}))
+    )
+    with pytest.raises(ValueError, match="leave Recipe.sharding"):
+        Population(spread, lambda numbers: recipe.optimizer)
+    population = Population(recipe, AdamFamily(steps=1))
+    mesh = make_mesh({"data": 4, "population": 2})
+    with pytest.raises(ValueError, match=r"{'data': 4} would all compute the same"):
+        compiled_population(population, (), (), 1, capacity=1, mesh=mesh)
 
 
 def test_an_axis_is_cut_once_and_only_where_it_divides():
@@ -154,3 +225,110 @@ def test_a_sequence_is_padded_to_divide():
     rules = Rules.of({"length": ("sequence", "tensor")})
     with pytest.raises(ValueError, match="one mesh axis"):
         dataclasses.replace(sharding, mesh=mesh, rules=rules)
+
+
+@pytest.mark.parametrize(
+    ("form", "encoding", "changes", "message"),
+    [
+        ("ring", "cope", {}, "'ring': CoPE carries a state .* cannot go around"),
+        ("ring", "path", {}, "carries a state from near keys to far ones"),
+        ("ulysses", "dape", {}, "mixes heads, which 'ulysses' has on different"),
+        ("ring", "rope", {"normalizer": Entmax()}, "needs whole rows of logits"),
+        ("all_gather", "rope", {"normalizer": Entmax()}, "needs whole rows of logits"),
+        ("ulysses", "dape", {"normalizer": Entmax()}, "of all heads at once"),
+        (
+            "ulysses",
+            "rope",
+            {"dims": DIMS._replace(num_heads=6, num_kv_heads=2)},
+            "under sequence_form='ulysses', num_heads=6 does not .* 4 or 8",
+        ),
+        (
+            "ulysses",
+            "rope",
+            {"dims": DIMS._replace(num_kv_heads=2)},
+            "under sequence_form='ulysses', num_kv_heads=2 does not .* are 4",
+        ),
+        (
+            "ulysses",
+            "rope",
+            {"mask": masks.PerHead((masks.Causal(), masks.Window(2)) * 4)},
+            "differs from head to head",
+        ),
+    ],
+)
+def test_attention_that_cannot_be_spread_so_is_refused(
+    form, encoding, changes, message
+):
+    """At once, and not when the program is traced, with a run's folder half made."""
+    changes = {"dims": DIMS, "mask": None} | changes
+    dims, mask = changes.pop("dims"), changes.pop("mask")
+    spec = spec_of(ENCODINGS[encoding](), dims, **changes)
+    spec = dataclasses.replace(
+        spec, pattern=(LayerKind(spec.pattern[0].encoding, mask),)
+    )
+    sharding = Sharding(abstract_mesh({"data": 2, "sequence": 4}, 8), Rules(), form)
+    with pytest.raises(ValueError, match=message):
+        sharding.check(spec, 8)
+    whole = Sharding(abstract_mesh({"data": 8}, 8), Rules(), form)
+    whole.check(spec, 8)  # where sequences are whole, all is well
+
+
+def test_ulysses_spreads_what_heads_the_tensor_axis_leaves():
+    mesh = abstract_mesh({"sequence": 4, "tensor": 2}, 8)
+    sharding = Sharding(mesh, Rules(), "ulysses")
+    sharding.check(spec_of(ENCODINGS["rope"](), DIMS._replace(num_kv_heads=8)), 8)
+    with pytest.raises(ValueError, match=r"num_kv_heads=4 .* 8 .*tensor x sequence"):
+        sharding.check(spec_of(ENCODINGS["rope"]()), 8)
+
+
+def test_key_heads_are_cut_with_query_heads():
+    """Whatever their own rule says of parameters."""
+    mesh = abstract_mesh({"tensor": 8}, 8)
+    sharding = Sharding(mesh, Rules.of({"kv_heads": ()}))
+    with pytest.raises(ValueError, match="num_kv_heads=4 does not divide over 8"):
+        sharding.check(spec_of(ENCODINGS["rope"]()), 8)
+
+
+def test_uneven_rows_are_refused_with_the_nearest_that_are_even():
+    """Fault B25: 19 rows over 4 devices."""
+    mesh = make_mesh({"data": 4}, devices=jax.devices()[:4])
+    with pytest.raises(ValueError, match="batch_size=19 .* 4 devices .* 16 or 20"):
+        dataclasses.replace(tiny_recipe(), batch_size=19, sharding=Sharding(mesh))
+    with pytest.raises(ValueError, match="batch_size=19 .* 4 devices .* 16 or 20"):
+        dataclasses.replace(
+            tiny_recipe(), batch_size=57, accumulate=3, sharding=Sharding(mesh)
+        )
+
+
+def test_places_that_only_padding_reaches_are_refused_as_well():
+    """Six symbols are 12 tokens, which eight devices pad to 16."""
+    sharding = Sharding(abstract_mesh({"sequence": 8}, 8))
+    changes = {"buckets": (6,), "curriculum": Fixed(6), "sharding": sharding}
+    message = "6 symbols are 12 tokens, padded to 16 to divide over the mesh"
+    random = Randomized(max_position=12)
+    tiny_recipe(positions=random, **(changes | {"sharding": None}))
+    with pytest.raises(ValueError, match=message + ": .*max_position=12"):
+        tiny_recipe(positions=random, **changes)
+    table = ENCODINGS["learned"](max_position=12)
+    recipe = tiny_recipe(buckets=(6,), curriculum=Fixed(6), positions=Consecutive())
+    model = dataclasses.replace(recipe.model, pattern=(LayerKind(table),))
+    recipe = dataclasses.replace(recipe, model=model)
+    with pytest.raises(ValueError, match=message + ".* positions below 12 only"):
+        dataclasses.replace(recipe, sharding=sharding)
+
+
+@pytest.mark.parametrize(
+    ("positions", "reach"),
+    [(Consecutive(), "up to 11"), (Randomized(max_position=32), "up to 31")],
+)
+def test_a_recipe_whose_tokens_leave_a_table_of_positions_is_refused(positions, reach):
+    """Fault B15: a position beyond the table would be clamped, or NaN."""
+    recipe = tiny_recipe(positions=positions)
+    for rows in (11, 32):
+        kind = LayerKind(ENCODINGS["learned"](max_position=rows))
+        model = dataclasses.replace(recipe.model, pattern=(kind,))
+        if rows == 32:
+            dataclasses.replace(recipe, model=model)
+            continue
+        with pytest.raises(ValueError, match=f"tokens.* {reach}, .* below 11 only"):
+            dataclasses.replace(recipe, model=model)

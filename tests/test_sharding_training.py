@@ -17,7 +17,7 @@ from ropejax.training.gradients import gradients
 from ropejax.training.step import draw_batch
 from tests.training.tiny import tiny_recipe
 
-STEPS = 3
+STEPS, MANY = 3, 20
 
 
 def recipe_of(**changes):
@@ -39,20 +39,31 @@ def on_mesh(sizes, recipe=None, **settings):
     return dataclasses.replace(recipe, sharding=sharding)
 
 
-def trained(recipe):
+def trained(recipe, steps=STEPS):
+    """The state and the metrics after a few steps; one program for any number."""
     seen = []
     state = train(
         recipe,
-        steps=STEPS,
-        steps_per_dispatch=STEPS,
+        steps=steps,
+        steps_per_dispatch=MANY,
         on_dispatch=lambda progress: seen.append(progress.metrics),
     )
     return state, seen[0]
 
 
 @pytest.fixture(scope="module")
-def on_one_device():
-    return trained(recipe_of())
+def alone():
+    return recipe_of()
+
+
+@pytest.fixture(scope="module")
+def on_one_device(alone):
+    return trained(alone)
+
+
+@pytest.fixture(scope="module")
+def many_losses(alone):
+    return trained(alone, MANY)[1].loss
 
 
 def assert_same_training(got, wanted):
@@ -68,10 +79,18 @@ def assert_same_training(got, wanted):
 
 @pytest.mark.parametrize(
     "sizes",
-    [{"data": 8}, {"data": 4, "tensor": 2}, {"fsdp": 8}, {"data": 2, "sequence": 4}],
+    [
+        {"data": 8},
+        {"data": 4, "tensor": 2},
+        {"fsdp": 8},
+        {"data": 2, "sequence": 4},
+        {"data": 2},
+        {"fsdp": 2, "tensor": 2},
+    ],
     ids=str,
 )
-def test_training_on_a_mesh_equals_one_device(sizes, on_one_device):
+def test_training_on_a_mesh_equals_one_device(sizes, on_one_device, many_losses):
+    """On 2, 4 and 8 devices: state and metrics at first, losses for 20 steps."""
     recipe = on_mesh(sizes)
     state, metrics = trained(recipe)
     assert_same_training((state, metrics), on_one_device)
@@ -80,6 +99,10 @@ def test_training_on_a_mesh_equals_one_device(sizes, on_one_device):
         jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True
     ):
         assert leaf.sharding.is_equivalent_to(where, leaf.ndim)
+    losses = trained(recipe, MANY)[1].loss
+    assert losses.shape == (MANY,)
+    assert losses[-1] < losses[0]
+    np.testing.assert_allclose(losses, many_losses, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ from experiments.building.options import look_up
 from experiments.building.progressive import make_progressive
 from experiments.building.recurrent import is_recurrent, make_recurrent
 from experiments.building.trained_length import defaults
+from experiments.building.weighting import make_weighting
 from ropejax.encodings import (
     Dims,
     Encoding,
@@ -167,6 +168,7 @@ def make_model(
         defaults=defaults(config, task),
     )
     causal = model.causal or model.kind != "encoder"
+    weighting = make_weighting(config, task)
     spec = TransformerSpec(
         num_symbols=task.num_symbols,
         num_outputs=task.output_vocab,
@@ -185,6 +187,10 @@ def make_model(
             dropout=model.dropout,
             dtype=look_up(model.dtype, DTYPES, "model.dtype"),
             remat=model.remat,
+            normalizer=weighting.normalizer,
+            qk_norm=weighting.qk_norm,
+            row_scale=weighting.row_scale,
+            attention_dropout=model.attention_dropout,
         ),
         pattern=pattern(encoding, model.num_layers, causal=causal),
         scan_layers=model.scan_layers,

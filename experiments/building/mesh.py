@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import AbstractMesh, Mesh
 from ml_collections import ConfigDict
 
 from experiments.building import options
@@ -34,16 +35,36 @@ def make_sharding(
     """
     mesh = ConfigDict(config).mesh
     sizes = {axis: mesh[axis] for axis in AXES}
-    look_up(mesh.sequence_form, dict.fromkeys(FORMS), "mesh.sequence_form")
-    rules = options.parse(mesh.rules, "mesh.rules")
+    if all(size == 1 for size in sizes.values()):
+        return sharding_on(config, None)
+    try:
+        made = make_mesh(sizes, devices=devices)
+    except ValueError as error:
+        raise ValueError(f"mesh: {error}") from None
+    return sharding_on(config, made)
+
+
+def sharding_on(
+    config: ConfigDict | Mapping[str, Any], mesh: Mesh | AbstractMesh | None
+) -> Sharding | None:
+    """Returns how a config's run is spread over a mesh, whatever sizes its own has.
+
+    Args:
+        config: the config.
+        mesh: devices, real or abstract; None for one.
+
+    Raises:
+        ValueError: if a name is unknown, or settings do not fit the mesh.
+    """
+    given = ConfigDict(config).mesh
+    look_up(given.sequence_form, dict.fromkeys(FORMS), "mesh.sequence_form")
+    rules = options.parse(given.rules, "mesh.rules")
     try:
         table = Rules.of(rules)
-        one = all(size == 1 for size in sizes.values())
-        made = None if one else make_mesh(sizes, devices=devices)
-        if made is None or math.prod(made.shape.values()) == 1:  # -1 of one device
-            _check_one_device(mesh.sequence_order)
+        if mesh is None or math.prod(mesh.shape.values()) == 1:  # -1 of one device
+            _check_one_device(given.sequence_order)
             return None
-        return Sharding(made, table, mesh.sequence_form, mesh.sequence_order)
+        return Sharding(mesh, table, given.sequence_form, given.sequence_order)
     except ValueError as error:
         raise ValueError(f"mesh: {error}") from None
 

@@ -84,8 +84,10 @@ def _hardware(given):
         if getattr(given, field) is not None
     }
     for field, value in changes.items():
-        if value <= 0:
-            raise command.UsageError(f"--{field} must be positive, got {value}.")
+        if not 0 < value < math.inf:
+            raise command.UsageError(
+                f"--{field} must be a positive, finite number, got {value}."
+            )
     return dataclasses.replace(hardware, **changes)
 
 
@@ -93,12 +95,18 @@ def _sizes(text: str) -> dict[str, int]:
     """Returns sizes by mesh axis of `data=4,tensor=2`."""
     sizes = {}
     for part in text.split(","):
-        name, equals, size = part.strip().partition("=")
-        if not equals or not size.strip().isdigit() or name in sizes:
+        name, equals, size = (word.strip() for word in part.partition("="))
+        if not (equals and size.isascii() and size.isdigit()) or name in sizes:
             raise command.UsageError(
                 f"--mesh={text!r}: write axis=size, each axis once, as data=4,tensor=2."
             )
-        sizes[name.strip()] = int(size)
+        sizes[name] = int(size)
+    if sizes.get("population", 1) > 1:
+        raise command.UsageError(
+            f"--mesh={text!r}: a plan is that of one model, and the axis population "
+            "spreads the members of a population, each of which costs as much as "
+            "alone; leave it out."
+        )
     return sizes
 
 
@@ -118,21 +126,14 @@ def _sizes_of(config) -> dict[str, int]:
 
 def _recipe(config, sizes: dict[str, int]):
     """Returns the config's recipe on an abstract mesh of these sizes."""
-    from experiments.building import options
     from experiments.building.build import build
-    from experiments.building.mesh import without_mesh
+    from experiments.building.mesh import sharding_on, without_mesh
     from experiments.running import workdir
-    from ropejax.sharding import Rules, Sharding, abstract_mesh
+    from ropejax.sharding import abstract_mesh
 
+    mesh = abstract_mesh(sizes, math.prod(sizes.values()))
+    sharding = sharding_on(config, mesh)
     recipe = build(without_mesh(workdir.plain(config))).recipe
-    devices = math.prod(sizes.values())
-    if devices == 1:
-        return recipe
-    sharding = Sharding(
-        abstract_mesh(sizes, devices),
-        Rules.of(options.parse(config.mesh.rules, "mesh.rules")),
-        config.mesh.sequence_form,
-    )
     return dataclasses.replace(recipe, sharding=sharding)
 
 

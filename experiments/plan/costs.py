@@ -4,10 +4,8 @@
   they hold every pair of a query and a key, as is usual for model FLOPs utilization; an
   engine that skips what a mask rules out does less.
 * Activations are what the forward pass keeps for the backward pass, as JAX's own
-  derivative says, and the largest array in between.
-* Communication is what the usual algorithms (rings) send from each device. Gradients of
-  queries, keys and values are added up as one; a compiler that does not put their sums
-  together sends two more a layer over the tensor axis.
+  derivative says, the largest array in between, and what comes of other devices.
+* Communication is what the usual algorithms send: `experiments.plan.sending`.
 """
 
 import dataclasses
@@ -18,6 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from experiments.plan.hardware import Hardware
+from experiments.plan.sending import check_known, received_bytes, sent_bytes
+from ropejax.attention.sequence_parallel import needs_whole_rows
 from ropejax.operations import Operations, count_operations, largest_array
 from ropejax.sharding import Sharding
 from ropejax.training.losses import batch_sums
@@ -94,8 +94,14 @@ class Roofline(NamedTuple):
 
 
 def make_plan(recipe: Recipe) -> Plan:
-    """Returns what training costs on the recipe's mesh, which may be abstract."""
+    """Returns what training costs on the recipe's mesh, which may be abstract.
+
+    Raises:
+        ValueError: if the sharding's rules leave it to the compiler what devices do.
+    """
     sharding = recipe.sharding
+    if sharding is not None:
+        check_known(sharding)
     alone = dataclasses.replace(recipe, sharding=None)
     state = jax.eval_shape(lambda: init_state(alone, 0))
     local = _local_bytes(sharding, recipe, state)
@@ -120,7 +126,8 @@ def step_operations(recipe: Recipe, bucket: int) -> Operations:
         recipe: what is trained, and how.
         bucket: the input length that the batch is padded to.
     """
-    part, lengths = _part(_dense(recipe))
+    # Spelled out, attention has loops of known lengths.
+    part, lengths = _part(_with_engine(recipe, "dense"))
     state = jax.eval_shape(lambda: init_state(part, 0))
     grad = jax.grad(_loss(part, bucket))
     return count_operations(grad, state.params, state, lengths).times(recipe.accumulate)
@@ -181,7 +188,7 @@ def _shape(recipe, sharding, state, bucket: int) -> Shape:
         tokens=tokens,
         operations=step_operations(recipe, bucket),
         activation_bytes=_activations(part, sharding, state, lengths, bucket),
-        sent_bytes=_sent(recipe, sharding, tokens, state.params),
+        sent_bytes=sent_bytes(recipe, sharding, tokens, state.params),
     )
 
 
@@ -204,17 +211,19 @@ def _loss(recipe: Recipe, bucket: int):
     return loss
 
 
-def _dense(recipe: Recipe) -> Recipe:
-    """The recipe with attention spelled out, whose loops have known lengths."""
+def _with_engine(recipe: Recipe, engine: str) -> Recipe:
+    """The recipe with another attention engine."""
     if not hasattr(recipe.model, "settings"):
         return recipe
-    settings = dataclasses.replace(recipe.model.settings, implementation="dense")
+    settings = dataclasses.replace(recipe.model.settings, implementation=engine)
     model = dataclasses.replace(recipe.model, settings=settings)
     return dataclasses.replace(recipe, model=model)
 
 
 def _activations(recipe, sharding, state, lengths, bucket: int) -> float:
     """Bytes that a device keeps from the forward pass, and its largest array."""
+    if _in_blocks(recipe, sharding):
+        recipe = _with_engine(recipe, "blockwise")
     loss = _loss(recipe, bucket)
 
     def pulled(params, state, lengths):
@@ -231,7 +240,18 @@ def _activations(recipe, sharding, state, lengths, bucket: int) -> float:
             own[leaf.shape] -= 1
             continue
         total += cut.bytes(leaf)
+    total += received_bytes(recipe, sharding, recipe.task.num_tokens(bucket))
     return total + cut.bytes(largest_array(loss, state.params, state, lengths))
+
+
+def _in_blocks(recipe: Recipe, sharding: Sharding | None) -> bool:
+    """Whether devices have parts of sequences, and no weights of whole ones."""
+    if sharding is None or sharding.length_parts == 1:
+        return False
+    normalizer = recipe.model.settings.normalizer
+    return not any(
+        needs_whole_rows(kind.encoding, normalizer) for kind in recipe.model.pattern
+    )
 
 
 class _Cut:
@@ -242,6 +262,7 @@ class _Cut:
         self.sizes = [("batch", recipe.batch_size), ("length", tokens)]
         if hasattr(recipe.model, "settings"):
             self.sizes.append(("heads", dims.num_heads))
+            self.sizes.append(("kv_heads", dims.num_kv_heads))
             self.sizes.append(("mlp", recipe.model.settings.mlp_dim))
         self.sharding = sharding
 
@@ -250,62 +271,15 @@ class _Cut:
         size = float(math.prod(leaf.shape) * leaf.dtype.itemsize)
         if self.sharding is None:
             return size
-        left = list(leaf.shape)
+        left, taken = list(leaf.shape), set()
         for name, number in self.sizes:
-            if number in left:
+            axes = set(self.sharding.rules.mesh_axes(name))
+            if number in left and not axes & taken:  # heads or the MLP's width
                 left.remove(number)
+                taken |= axes
                 size /= self.sharding.rules.parts(name, self.sharding.sizes)
         return size
 
 
 def _count(params: Params) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
-
-
-def _sent(recipe, sharding, tokens: int, params: Params) -> dict[str, float]:
-    """Bytes that a device sends in a step, by mesh axis."""
-    if sharding is None:
-        return {}
-    parameters = _count(params)
-    in_layers = _count(params.get("layers", {}))
-    sizes = sharding.sizes
-    dims = recipe.model.dims
-    dtype = jnp.dtype("float32")
-    if hasattr(recipe.model, "settings"):
-        dtype = recipe.model.settings.dtype
-    ring = lambda parts: (parts - 1) / parts
-    rows = recipe.batch_size / sharding.rules.parts("batch", sizes)
-    hidden = rows * tokens / sharding.length_parts * dims.embed_dim * dtype.itemsize
-    pairs = rows * tokens / sharding.length_parts * 2 * dtype.itemsize
-    pairs *= dims.num_kv_heads / sharding.rules.parts("kv_heads", sizes) * dims.head_dim
-    held = 4.0 * parameters / (sizes["tensor"] * sizes["fsdp"])
-    settings = getattr(recipe.model, "settings", None)
-    again = settings is not None and settings.remat == "full"  # layers computed again
-    sent = {
-        # Gradients added up over copies: a reduce-scatter and an all-gather.
-        "replica": 2 * ring(sizes["replica"]) * held,
-        "data": 2 * ring(sizes["data"]) * held,
-        # Weights gathered, those of layers again backwards, and gradients scattered.
-        "fsdp": (2 * parameters + in_layers)
-        * (ring(sizes["fsdp"]) * 4.0 / sizes["tensor"]),
-        # Two sums of hidden states a layer forwards, two backwards; computed again, the
-        # second one is not needed. And one for each table of symbols that is cut.
-        "tensor": (dims.num_layers * (4 + again) + _cut_tables(recipe, sharding))
-        * (2 * ring(sizes["tensor"]) * hidden),
-        # Keys and values go all the way round forwards, and again backwards with their
-        # gradients; copies of the weights add their gradients up.
-        "sequence": dims.num_layers * (3 + again) * sizes["sequence"] * pairs
-        + 2 * ring(sizes["sequence"]) * held,
-        "population": 0.0,
-    }
-    return {axis: size for axis, size in sent.items() if sizes[axis] > 1}
-
-
-def _cut_tables(recipe: Recipe, sharding: Sharding) -> int:
-    """How many of the embedding and the readout are cut over the tensor axis."""
-    model = recipe.model
-    symbols = (getattr(model, "num_symbols", 1), getattr(model, "num_outputs", 1))
-    width = model.dims.embed_dim
-    cut = sharding.rules.spec
-    specs = [cut(("vocab", "embed"), (n, width), sharding.sizes) for n in symbols]
-    return sum(bool(spec) and "tensor" in str(spec[0]) for spec in specs)

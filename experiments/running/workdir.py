@@ -47,6 +47,7 @@ ADDED = types.MappingProxyType(
         "model.qk_norm_options": "",
         "model.row_scale": "none",
         "model.row_scale_options": "",
+        "model.attention_dropout": 0.0,
     }
 )
 """Fields that configs of earlier versions lack, and the values that mean what those

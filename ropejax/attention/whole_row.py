@@ -12,6 +12,7 @@ from ropejax.attention.earlier_queries import lacks_earlier_queries
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.attention.visibility import NEGATIVE
 from ropejax.encodings.sequence_order import in_sequence, in_storage
+from ropejax.manual_axes import varying_like
 from ropejax.tokens import Tokens
 
 _BISECTIONS = 40  # halves an interval of at most 1 to below float32's resolution
@@ -81,8 +82,9 @@ def entmax(logits: Float[Array, "*B S"], alpha: float) -> Float[Array, "*B S"]:
     power = 1 / (alpha - 1)
     scaled = (alpha - 1) * (logits - logits.max(-1, keepdims=True))
     # At the top logit alone p <= 1 means tau >= -1; p <= 1 / S there means tau <= this.
-    low = jnp.full((*logits.shape[:-1], 1), -1.0)
-    high = jnp.full_like(low, -(logits.shape[-1] ** (1 - alpha)))
+    low = jnp.full((*logits.shape[:-1], 1), -1.0, logits.dtype)
+    low = varying_like(low, logits)
+    high = varying_like(jnp.full_like(low, -(logits.shape[-1] ** (1 - alpha))), logits)
 
     def halve(_, ends):
         low, high = ends

@@ -8,6 +8,10 @@ from ropejax.nn.decoder_greedy import greedy as greedy
 from ropejax.nn.dropout import dropout as dropout
 from ropejax.nn.encoder_decoder import EncoderDecoder as EncoderDecoder
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec as EncoderDecoderSpec
+from ropejax.nn.query_key_norm import QK_NORMS as QK_NORMS
+from ropejax.nn.row_scales import ROW_SCALES as ROW_SCALES
 from ropejax.nn.transformer import LayerKind as LayerKind
 from ropejax.nn.transformer import Transformer as Transformer
 from ropejax.nn.transformer import TransformerSpec as TransformerSpec
+from ropejax.nn.weighting import NORMALIZERS as NORMALIZERS
+from ropejax.nn.weighting import Weighting as Weighting

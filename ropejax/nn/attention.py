@@ -1,17 +1,21 @@
 """Multi-head self-attention as a thin Flax module around `ropejax.attention.attend`."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ropejax.attention import SequenceParallel, attend, attention_weights
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
+from ropejax.nn.weighting import Weighting
 from ropejax.tokens import Tokens
-from ropejax.typing import Params
+from ropejax.typing import Params, Rng
+
+_WEIGHTING = 2**20  # no number that encodings fold into their keys
 
 
 class Projected(NamedTuple):
@@ -24,6 +28,7 @@ class Projected(NamedTuple):
         params: the encoding's, prepared.
         query: where the queries are, with the encoding's features.
         key: where the keys are, with the encoding's features.
+        how: further arguments of `attend`, which say how they become weights.
     """
 
     q: Float[Array, "B L N H"]
@@ -32,22 +37,31 @@ class Projected(NamedTuple):
     params: Params
     query: Tokens
     key: Tokens
+    how: dict[str, Any]
 
 
 class MultiHeadAttention(nnx.Module):
     """Projects, attends under an encoding, projects back; no biases in projections.
 
-    `out = W_o concat_heads(attend(W_q x, W_k x, W_v x))`.
+    `out = W_o concat_heads(attend(norm_q(W_q x), norm_k(W_k x), W_v x))`, where the
+    norms of queries and keys are the identity by default.
 
     Args:
         dims: the model's sizes.
         encoding: settings of the position encoding.
         dtype: dtype of the computation; parameters stay float32.
+        weighting: how queries and keys become weights; by a softmax if None.
         rngs: keys for the initial parameters.
     """
 
     def __init__(
-        self, dims: Dims, encoding: Encoding, *, dtype=jnp.float32, rngs: nnx.Rngs
+        self,
+        dims: Dims,
+        encoding: Encoding,
+        *,
+        dtype=jnp.float32,
+        weighting: Weighting | None = None,
+        rngs: nnx.Rngs,
     ):
         def projection(heads: int) -> nnx.LinearGeneral:
             return nnx.LinearGeneral(
@@ -73,7 +87,12 @@ class MultiHeadAttention(nnx.Module):
             dtype=dtype,
             rngs=rngs,
         )
-        self.encoding_params = as_parameters(encoding.init_layer(rngs.params(), dims))
+        rng = rngs.params()
+        self.encoding_params = as_parameters(encoding.init_layer(rng, dims))
+        # A key of its own, so that everything else starts alike however it is weighted.
+        rng = jax.random.fold_in(rng, _WEIGHTING)
+        self.weighting = Weighting() if weighting is None else weighting
+        self.weighting_params = as_parameters(self.weighting.init_layer(rng, dims))
 
     def __call__(
         self,
@@ -83,6 +102,8 @@ class MultiHeadAttention(nnx.Module):
         shared: Params,
         mask=None,
         implementation: str | SequenceParallel = "auto",
+        rng: Rng | None = None,
+        first_row: int | Int[Array, ""] = 0,
     ) -> Float[Array, "B L D"]:
         """Attends within a sequence.
 
@@ -92,11 +113,13 @@ class MultiHeadAttention(nnx.Module):
             shared: the encoding's parameters that all layers share.
             mask: a mask of `ropejax.masks`, or None.
             implementation: which attention engine.
+            rng: the layer's PRNG key for dropout; None at evaluation.
+            first_row: row of the whole batch with which x starts.
 
         Returns:
             Hidden states `[B, L, D]`.
         """
-        made = self.project(x, where, shared=shared)
+        made = self.project(x, where, shared=shared, mask=mask)
         out = attend(
             made.q,
             made.k,
@@ -107,6 +130,8 @@ class MultiHeadAttention(nnx.Module):
             key=made.key,
             mask=mask,
             implementation=implementation,
+            **made.how,
+            **self.weighting.dropping(rng, first_row),
         )
         return self.out(out)
 
@@ -121,7 +146,10 @@ class MultiHeadAttention(nnx.Module):
             shared: the encoding's parameters that all layers share.
             mask: a mask of `ropejax.masks`, or None.
         """
-        made = self.project(x, where, shared=shared)
+        made = self.project(x, where, shared=shared, mask=mask)
+        how = made.how
+        if how["scale"] is None:
+            how = how | {"scale": 1 / math.sqrt(self.dims.head_dim)}
         return attention_weights(
             made.q,
             made.k,
@@ -130,17 +158,41 @@ class MultiHeadAttention(nnx.Module):
             query=made.query,
             key=made.key,
             mask=mask,
-            scale=1 / math.sqrt(self.dims.head_dim),
+            **how,
         )[0]
 
     def project(
-        self, x: Float[Array, "B L D"], where: Tokens, *, shared: Params
+        self, x: Float[Array, "B L D"], where: Tokens, *, shared: Params, mask=None
     ) -> Projected:
         """Returns what an attention engine takes, of hidden states."""
         encoding = self.encoding
         own = as_arrays(self.encoding_params)
         params = encoding.prepare(shared, own, where, where, self.dims)
-        q, k, v = self.query(x), self.key(x), self.value(x)
+        q, k, v = self.queries(x), self.keys(x), self.value(x)
         query = where.replace(features=encoding.query_features(params, x, q, where))
         features, _ = encoding.key_features(params, x, k, where)
-        return Projected(q, k, v, params, query, where.replace(features=features))
+        key = where.replace(features=features)
+        how = self.how(x, where, where, mask)
+        return Projected(q, k, v, params, query, key, how)
+
+    def queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:
+        """Returns queries, normalized if they are to be, before the encoding."""
+        return self.weighting.queries(as_arrays(self.weighting_params), self.query(x))
+
+    def keys(self, x: Float[Array, "B S D"]) -> Float[Array, "B S K H"]:
+        """Returns keys, normalized if they are to be, before the encoding."""
+        return self.weighting.keys(as_arrays(self.weighting_params), self.key(x))
+
+    def how(
+        self, x: Float[Array, "B T D"], query: Tokens, key: Tokens, mask
+    ) -> dict[str, Any]:
+        """Returns the arguments of `attend` that say how logits become weights.
+
+        Args:
+            x: hidden states of the queries, `[B, T, D]`.
+            query: where they are.
+            key: where the keys are.
+            mask: a mask of `ropejax.masks`, or None.
+        """
+        own = as_arrays(self.weighting_params)
+        return self.weighting.arguments(own, x, query, key, mask)

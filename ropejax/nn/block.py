@@ -8,18 +8,22 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from ropejax.attention import SequenceParallel
+from ropejax.attention import Normalizer, SequenceParallel, Softmax
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.attention import MultiHeadAttention
 from ropejax.nn.dropout import dropout
 from ropejax.nn.parameters import projection_init
+from ropejax.nn.query_key_norm import Unnormalized
 from ropejax.nn.remat import check_remat
+from ropejax.nn.row_scales import Unscaled
+from ropejax.nn.weighting import Weighting
+from ropejax.settings import Settings
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockSettings:
+class BlockSettings(Settings):
     """What every layer of a model has in common.
 
     Attributes:
@@ -32,6 +36,11 @@ class BlockSettings:
         remat: what the backward pass computes again instead of keeping it: "none",
             "full" (all of a layer but its input) or "dots" (all but the outputs of
             projections).
+        normalizer: what turns logits into weights, in all attention (encoder-decoders:
+            cross attention too); its parameters, if any, are learned in every layer.
+        qk_norm: what normalizes queries and keys, before the position encoding.
+        row_scale: the learned factor on the logits of each query.
+        attention_dropout: probability of dropping an attention weight.
         hidden_sharding: how hidden states `[B, L, D]` are held over devices; None
             leaves it to the compiler.
 
@@ -47,9 +56,20 @@ class BlockSettings:
     implementation: str | SequenceParallel = "auto"
     remat: str = "none"
     hidden_sharding: jax.sharding.Sharding | None = None
+    normalizer: Normalizer = Softmax()
+    qk_norm: Unnormalized = Unnormalized()
+    row_scale: Unscaled = Unscaled()
+    attention_dropout: float = 0.0
 
     def __post_init__(self):
         check_remat(self.remat)
+
+    @property
+    def weighting(self) -> Weighting:
+        """How queries and keys become weights."""
+        return Weighting(
+            self.normalizer, self.qk_norm, self.row_scale, self.attention_dropout
+        )
 
 
 class Block(nnx.Module):
@@ -64,7 +84,9 @@ class Block(nnx.Module):
     ):
         width, dtype = dims.embed_dim, settings.dtype
         self.settings = settings
-        self.attention = MultiHeadAttention(dims, encoding, dtype=dtype, rngs=rngs)
+        self.attention = MultiHeadAttention(
+            dims, encoding, dtype=dtype, weighting=settings.weighting, rngs=rngs
+        )
         self.attention_norm = nnx.LayerNorm(width, dtype=dtype, rngs=rngs)
         self.mlp_in = nnx.Linear(
             width, settings.mlp_dim, kernel_init=projection_init, dtype=dtype, rngs=rngs
@@ -105,6 +127,8 @@ class Block(nnx.Module):
                 shared=shared,
                 mask=mask,
                 implementation=self.settings.implementation,
+                rng=rng,
+                first_row=first_row,
             )
 
         index = None if where.consecutive_index else where.index

@@ -45,7 +45,7 @@ class CrossAttention(MultiHeadAttention):
             shared: the encoding's parameters that all layers share.
         """
         params = self._params(shared, where, where)
-        k, v = self.key(memory), self.value(memory)
+        k, v = self.keys(memory), self.value(memory)
         features, _ = self.encoding.key_features(params, memory, k, where)
         return Remembered(k, v, where.replace(features=features))
 
@@ -57,6 +57,8 @@ class CrossAttention(MultiHeadAttention):
         *,
         shared: Params,
         implementation: Any = "auto",
+        rng: Rng | None = None,
+        first_row: int | Int[Array, ""] = 0,
     ) -> Hidden:
         """Attends to what was remembered.
 
@@ -66,8 +68,10 @@ class CrossAttention(MultiHeadAttention):
             remembered: what `remember` returned.
             shared: the encoding's parameters that all layers share.
             implementation: which attention engine.
+            rng: PRNG key for dropout, not that of self-attention; None at evaluation.
+            first_row: row of the whole batch with which x starts.
         """
-        q, key = self.query(x), remembered.key
+        q, key = self.queries(x), remembered.key
         params = self._params(shared, where, key)
         features = self.encoding.query_features(params, x, q, where)
         out = attend(
@@ -79,6 +83,8 @@ class CrossAttention(MultiHeadAttention):
             query=where.replace(features=features),
             key=key,
             implementation=implementation,
+            **self.how(x, where, key, None),
+            **self.weighting.dropping(rng, first_row),
         )
         return self.out(out)
 
@@ -110,7 +116,9 @@ class CrossBlock(Block):
         super().__init__(dims, settings, encoding, rngs=rngs)
         both_ways = dims._replace(causal=False)
         dtype = settings.dtype
-        self.cross = CrossAttention(both_ways, cross, dtype=dtype, rngs=rngs)
+        self.cross = CrossAttention(
+            both_ways, cross, dtype=dtype, weighting=settings.weighting, rngs=rngs
+        )
         self.cross_norm = nnx.LayerNorm(dims.embed_dim, dtype=dtype, rngs=rngs)
 
     def with_cross(

@@ -40,9 +40,12 @@ class CachedPasses:
     def can_cache(self) -> bool:
         """False if an encoding needs the total length, which changes as tokens come.
 
-        With such an encoding, repeated full passes over rows of known length do.
+        Or if the normalizer needs the queries before. Then repeated full passes over
+        rows of known length do.
         """
-        kinds = self.spec.pattern
+        kinds, settings = self.spec.pattern, self.spec.settings
+        if settings.normalizer.needs_earlier_queries:
+            return False
         return self.spec.dims.causal and not any(
             kind.encoding.length_dependent for kind in kinds
         )
@@ -225,7 +228,7 @@ def cached_attention(
     known = where if cache is None else read(cache)
     state = None if cache is None else cache.state
     params = encoding.prepare(shared, own, where, known, dims)
-    q, k, v = attention.query(x), attention.key(x), attention.value(x)
+    q, k, v = attention.queries(x), attention.keys(x), attention.value(x)
     query = where.replace(features=encoding.query_features(params, x, q, where, state))
     features, state = encoding.key_features(params, x, k, where, state)
     key = stored.replace(features=features)
@@ -241,6 +244,7 @@ def cached_attention(
         query=query,
         key=read(cache),
         mask=mask,
+        **attention.how(x, where, read(cache), mask),
     )
     return attention.out(out), cache
 

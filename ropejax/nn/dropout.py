@@ -54,10 +54,10 @@ def dropout(
     return jnp.where(keep, x * jnp.asarray(1 / (1 - rate), x.dtype), 0)
 
 
-def check_rate(rate: float) -> None:
+def check_rate(rate: float, name: str = "dropout rate") -> None:
     """Raises ValueError unless `rate` is a probability of dropping below one."""
     if not 0 <= rate < 1:
-        raise ValueError(f"dropout rate must be in [0, 1), got {rate}.")
+        raise ValueError(f"{name} must be in [0, 1), got {rate}.")
 
 
 def hashed_bits(

@@ -30,6 +30,8 @@ from ropejax.nn.transformer import LayerKind, TransformerSpec, symbol_vectors
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
 
+_CROSS = 2**21  # folded into a layer's key: self-attention drops other weights
+
 
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoderSpec:
@@ -208,9 +210,11 @@ class EncoderDecoder(nnx.Module):
                     shared=shared["decoder"],
                     mask=Causal(),
                     implementation=settings.implementation,
+                    rng=rng,
+                    first_row=first_row,
                 )
                 remembered = block.cross.remember(memory, encoded, shared["cross"])
-                look = self._look(block, where, remembered)
+                look = self._look(block, where, remembered, rng, first_row)
                 return block.with_cross(
                     x, self_attention, look, rng=rng, first_row=first_row
                 )
@@ -327,14 +331,17 @@ class EncoderDecoder(nnx.Module):
         x = self._walk(self.encoder, x, visit, placement, rng)[0]
         return x if self.encoder_norm is None else self.encoder_norm(x)
 
-    def _look(self, block, where, remembered):
+    def _look(self, block, where, remembered, rng=None, first_row=0):
         """Cross attention to what a layer remembers, as a function."""
+        rng = None if rng is None else jax.random.fold_in(rng, _CROSS)
         return lambda h: block.cross.look(
             h,
             where,
             remembered,
             shared=as_arrays(self.shared)["cross"],
             implementation=self.spec.settings.implementation,
+            rng=rng,
+            first_row=first_row,
         )
 
     def _walk(self, layers, x, visit, placement, rng=None, kept=None):

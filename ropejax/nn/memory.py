@@ -112,6 +112,7 @@ def layer_with_memory(
             shared=shared,
             mask=mask,
             implementation=settings.implementation,
+            rng=rng,
         )
 
     after = remembered(x, where, memory, length=length)
@@ -127,6 +128,7 @@ def attend_with_memory(
     shared: Params,
     mask=None,
     implementation: str = "auto",
+    rng: Rng | None = None,
 ) -> Float[Array, "B L D"]:
     """Attends from a segment to the memory and to itself.
 
@@ -138,20 +140,34 @@ def attend_with_memory(
         shared: the encoding's parameters that all layers share.
         mask: a mask of `ropejax.masks`, or None.
         implementation: which attention engine.
+        rng: the layer's PRNG key for dropout; None at evaluation.
 
     Returns:
         Hidden states `[B, L, D]`.
+
+    Raises:
+        ValueError: if the normalizer needs the queries of the segments before.
     """
     if memory is None:
         return attention(
-            x, where, shared=shared, mask=mask, implementation=implementation
+            x,
+            where,
+            shared=shared,
+            mask=mask,
+            implementation=implementation,
+            rng=rng,
         )
-    encoding = attention.encoding
+    encoding, normalizer = attention.encoding, attention.weighting.normalizer
+    if normalizer.needs_earlier_queries:
+        raise ValueError(
+            f"{type(normalizer).__name__} needs the queries of all tokens from the "
+            "first on, of which a memory keeps none; read the whole text at once."
+        )
     past = jax.lax.stop_gradient(memory.hidden).astype(x.dtype)
     both, key = jnp.concatenate([past, x], axis=1), joined(memory.where, where)
     own = as_arrays(attention.encoding_params)
     params = encoding.prepare(shared, own, where, key, attention.dims)
-    q, k, v = attention.query(x), attention.key(both), attention.value(both)
+    q, k, v = attention.queries(x), attention.keys(both), attention.value(both)
     size = memory.where.length
     _, state = encoding.key_features(params, past, k[:, :size], memory.where)
     features, _ = encoding.key_features(params, both, k, key)
@@ -167,6 +183,8 @@ def attend_with_memory(
         key=key.replace(features=features),
         mask=mask,
         implementation=implementation,
+        **attention.how(x, where, key, mask),
+        **attention.weighting.dropping(rng, 0),
     )
     return attention.out(out)
 

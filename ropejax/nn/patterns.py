@@ -201,9 +201,30 @@ class LocalGlobal(Alike):
         return (local,) * (self.every - 1) + (wide,)
 
 
+@dataclasses.dataclass(frozen=True)
+class StrictPast(Alike):
+    """All layers alike: every earlier token seen, and not the query's own.
+
+    Stick-breaking attention as published, with the normalizer `StickBreaking`; what the
+    first token is comes through the residual alone.
+
+    References:
+        Tan et al. 2024, arXiv 2410.17980.
+    """
+
+    summary: ClassVar[str] = "earlier tokens only, not one's own (stick-breaking)"
+
+    def __call__(self, encoding: Encoding, num_layers: int, *, causal: bool) -> Kinds:
+        """See `Alike.__call__`."""
+        if not causal:
+            raise ValueError("the strict past is causal; set model.causal=True.")
+        return (LayerKind(encoding, Causal() & ~Window(0, 0)),)
+
+
 PATTERNS = MappingProxyType(
     {
         "alike": Alike,
+        "strict_past": StrictPast,
         "hwfa": HWFA,
         "hwfa2": HWFA2,
         "rnope_swa": RNoPESWA,

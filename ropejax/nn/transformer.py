@@ -277,6 +277,7 @@ def check_sizes(spec: TransformerSpec) -> None:
             f"num_layers={dims.num_layers} evenly."
         )
     check_rate(spec.settings.dropout)
+    spec.settings.weighting.check(dims)
     check_loops(spec.loops, spec.input_injection)
     for kind in pattern:
         if kind.encoding.causal_only and not dims.causal:

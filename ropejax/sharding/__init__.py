@@ -1,6 +1,6 @@
 """Sharding: one table from the meaning of axes to a mesh, applied from outside."""
 
-from ropejax.sharding.layout import ORDERS as ORDERS
+from ropejax.sharding.checks import ORDERS as ORDERS
 from ropejax.sharding.layout import Sharding as Sharding
 from ropejax.sharding.mesh import MESH_AXES as MESH_AXES
 from ropejax.sharding.mesh import abstract_mesh as abstract_mesh

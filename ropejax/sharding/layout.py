@@ -6,7 +6,6 @@ by the names of their axes.
 """
 
 import dataclasses
-import difflib
 import math
 from typing import Any
 
@@ -18,20 +17,17 @@ from ropejax.attention import SequenceParallel
 from ropejax.attention.zigzag import zigzag_order
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import Placement
-from ropejax.sharding.mesh import check_divides
+from ropejax.settings import Settings
+from ropejax.sharding import checks
 from ropejax.sharding.names import parameter_names, path_of
 from ropejax.sharding.rules import Names, Rules
 
 HIDDEN = ("batch", "length", None)
 """What the axes of hidden states `[B, L, D]` mean."""
 
-ORDERS = ("consecutive", "zigzag")
-"""How a sequence is cut over devices: into one run of tokens each, or into two, an
-early and a late one, so that under a causal mask all have the same work."""
-
 
 @dataclasses.dataclass(frozen=True)
-class Sharding:
+class Sharding(Settings):
     """A mesh and the table that cuts arrays over it; hashable.
 
     Attributes:
@@ -42,7 +38,8 @@ class Sharding:
 
     Raises:
         ValueError: if the sequence is spread over several mesh axes, the mesh's types
-            are explicit, or an order is unknown or balances nothing.
+            are explicit, an axis of it is of no use or used twice, or an order is
+            unknown or balances nothing.
     """
 
     mesh: Mesh | AbstractMesh
@@ -52,19 +49,14 @@ class Sharding:
 
     def __post_init__(self):
         SequenceParallel(self.sequence_form)
+        checks.check_mesh(self.mesh, self.rules)
         axes = self._axes("length")
         if len(axes) > 1:
             raise ValueError(
                 f"a sequence can be spread over one mesh axis, got {axes} for 'length'."
             )
-        self._check_order()
-        if any(t == jax.sharding.AxisType.Explicit for t in self.mesh.axis_types):
-            raise ValueError(
-                "training needs a mesh of AxisType.Auto: explicit types refuse the "
-                "constraints that hold batches and hidden states in place, and every "
-                "contraction over a cut axis would have to name its result's sharding "
-                "inside the model, which knows nothing of devices."
-            )
+        checks.check_activations(self.rules, self.sizes)
+        checks.check_order(self.sequence_order, self.sequence_form, self.length_parts)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -77,26 +69,20 @@ class Sharding:
         return self.rules.parts("length", self.sizes)
 
     def check(self, model: TransformerSpec, batch_size: int) -> None:
-        """Raises ValueError where heads, widths or rows do not divide over the mesh.
+        """Raises ValueError where a model or its batches cannot be spread so.
+
+        Heads, widths or rows may not divide over the mesh; an encoding or a mask may
+        need what no device has in this form of sequence parallelism.
 
         Args:
             model: how the model is made.
             batch_size: rows computed at once.
         """
-        dims = model.dims
+        checks.check_sizes(model, batch_size, self.rules, self.sizes)
         if not isinstance(model, TransformerSpec):
-            self._check_rows_only(model, batch_size)
             return
-        for what, name, number in (
-            ("batch_size", "batch", batch_size),
-            ("num_heads", "heads", dims.num_heads),
-            ("num_kv_heads", "kv_heads", dims.num_kv_heads),
-            ("embed_dim", "embed", dims.embed_dim),
-            ("mlp_dim", "mlp", model.settings.mlp_dim),
-        ):
-            parts = self.rules.parts(name, self.sizes)
-            check_divides(what, number, parts, self.rules.mesh_axes(name))
-        if self._zigzag and not dims.causal:
+        checks.check_attention(self._attention("auto"), model, self.sizes)
+        if self._zigzag and not model.dims.causal:
             raise ValueError(
                 "sequence_order='zigzag' balances the work of a causal mask, which "
                 "this model does not have; use 'consecutive', or a causal model."
@@ -114,19 +100,10 @@ class Sharding:
         """
         if not isinstance(model, TransformerSpec):
             return model
-        one = lambda axes: axes[0] if len(axes) == 1 else None
-        attention = SequenceParallel(
-            self.sequence_form,
-            axis=one(self._axes("length")),
-            batch_axes=self._axes("batch"),
-            head_axis=one(self._axes("heads")),
-            engine=model.settings.implementation,
-            mesh=self.mesh,
-        )
         settings = dataclasses.replace(
             model.settings,
             hidden_sharding=self.named(self._spec(HIDDEN)),
-            implementation=attention,
+            implementation=self._attention(model.settings.implementation),
         )
         return dataclasses.replace(model, settings=settings)
 
@@ -247,41 +224,21 @@ class Sharding:
         spec = self.named(PartitionSpec())
         return jax.lax.with_sharding_constraint(tree, spec)
 
-    def _check_rows_only(self, model: Any, batch_size: int) -> None:
-        """Of models whose parts have no names: rows, and FSDP, are all there is."""
-        cut = [axis for axis in ("sequence", "tensor") if self.mesh.shape[axis] > 1]
-        if cut:
-            raise ValueError(
-                f"{type(model).__name__} cannot be spread over the mesh axes "
-                f"{', '.join(cut)}; use data or fsdp."
-            )
-        parts = self.rules.parts("batch", self.sizes)
-        check_divides("batch_size", batch_size, parts, self.rules.mesh_axes("batch"))
+    def _attention(self, engine: str) -> SequenceParallel:
+        """The engine for attention on this mesh."""
+        one = lambda axes: axes[0] if len(axes) == 1 else None
+        return SequenceParallel(
+            self.sequence_form,
+            axis=one(self._axes("length")),
+            batch_axes=self._axes("batch"),
+            head_axis=one(self._axes("heads")),
+            engine=engine,
+            mesh=self.mesh,
+        )
 
     @property
     def _zigzag(self) -> bool:
         return self.sequence_order == "zigzag"
-
-    def _check_order(self) -> None:
-        if self.sequence_order not in ORDERS:
-            close = difflib.get_close_matches(self.sequence_order, ORDERS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(
-                f"sequence_order must be one of {', '.join(ORDERS)}, got "
-                f"{self.sequence_order!r}.{hint}"
-            )
-        if not self._zigzag:
-            return
-        if self.sequence_form != "ring":
-            raise ValueError(
-                "sequence_order='zigzag' balances the devices of a ring; under "
-                f"sequence_form={self.sequence_form!r} it would only move tokens."
-            )
-        if self.length_parts == 1:
-            raise ValueError(
-                "sequence_order='zigzag' needs a sequence that is spread over devices, "
-                "but the mesh axis 'sequence' has one; use 'consecutive'."
-            )
 
     def _axes(self, name: str) -> tuple[str, ...]:
         """The mesh axes of a logical axis that have more than one device."""

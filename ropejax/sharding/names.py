@@ -1,18 +1,19 @@
 """What each axis of a model's parameters means: heads, width, layers, ...
 
 The model's own parameters are named by a table from the ends of their paths. Those of
-an encoding need no table: it is asked for the shapes that it would make in a model of
-twice as many heads, and of twice the width, and the axes that double are named.
+an encoding, and of what weighs queries and keys, need no table: they are asked for the
+shapes that they would make in a model of twice as many heads, and of twice the width,
+and the axes that double are named.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import jax
 
 from ropejax.encodings import Dims, Encoding
-from ropejax.nn import TransformerSpec
+from ropejax.nn import TransformerSpec, Weighting
 from ropejax.sharding.rules import Names
 from ropejax.typing import Params
 
@@ -40,6 +41,7 @@ MODEL = MappingProxyType(
 """End of a parameter's path -> what its axes mean; layers have one more in front."""
 
 _ENCODING = "attention/encoding_params"
+_WEIGHTING = "attention/weighting_params"
 
 
 def parameter_names(spec: TransformerSpec, params: Params) -> Params:
@@ -57,6 +59,7 @@ def parameter_names(spec: TransformerSpec, params: Params) -> Params:
         f"kind_{at}": encoding_names(kind.encoding, spec.dims)
         for at, kind in enumerate(spec.pattern)
     }
+    weighting = weighting_names(spec.settings.weighting, spec.dims)
 
     def named(path, leaf) -> Names:
         parts = path_of(path).split("/")
@@ -65,8 +68,14 @@ def parameter_names(spec: TransformerSpec, params: Params) -> Params:
             names = encodings[parts[1]][0].get("/".join(parts[2:]))
         elif parts[0] == "layers":
             inner = "/".join(parts[2:])
-            of_layer = encodings[parts[1]][1] if inner.startswith(_ENCODING) else MODEL
-            names = of_layer.get(inner.removeprefix(_ENCODING).lstrip("/"))
+            of_layer = MODEL
+            for place, own in (
+                (_ENCODING, encodings[parts[1]][1]),
+                (_WEIGHTING, weighting),
+            ):
+                if inner.startswith(f"{place}/"):
+                    of_layer, inner = own, inner.removeprefix(f"{place}/")
+            names = of_layer.get(inner)
             names = None if names is None else ("layers", *names)
         else:
             names = MODEL.get("/".join(parts))
@@ -86,15 +95,21 @@ def encoding_names(
         encoding: settings of the encoding.
         dims: sizes of the model.
     """
-    heads = dims._replace(
-        num_heads=2 * dims.num_heads, num_kv_heads=2 * dims.num_kv_heads
+    init = lambda rng, dims: (
+        encoding.init_shared(rng, dims),
+        encoding.init_layer(rng, dims),
     )
-    width = dims._replace(embed_dim=2 * dims.embed_dim)
-    once, *doubled = (_shapes(encoding, d) for d in (dims, heads, width))
-    return tuple(
-        {path: _named(path, shape, at, doubled) for path, shape in tree.items()}
-        for at, tree in enumerate(once)
-    )
+    return _names_by_growth(init, dims)
+
+
+def weighting_names(weighting: Weighting, dims: Dims) -> Mapping[str, Names]:
+    """Returns the names of the parameters that weigh queries and keys, by path.
+
+    Args:
+        weighting: how a model does it.
+        dims: sizes of the model.
+    """
+    return _names_by_growth(lambda *given: (weighting.init_layer(*given),), dims)[0]
 
 
 def unknown_names(shape: tuple[int, ...]) -> Names:
@@ -110,11 +125,21 @@ def path_of(path: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def _shapes(encoding: Encoding, dims: Dims) -> tuple[dict[str, tuple[int, ...]], ...]:
-    trees = jax.eval_shape(
-        lambda rng: (encoding.init_shared(rng, dims), encoding.init_layer(rng, dims)),
-        jax.random.key(0),
+def _names_by_growth(init: Callable, dims: Dims) -> tuple[Mapping[str, Names], ...]:
+    """Names of the trees that `init(rng, dims)` returns, by path."""
+    heads = dims._replace(
+        num_heads=2 * dims.num_heads, num_kv_heads=2 * dims.num_kv_heads
     )
+    width = dims._replace(embed_dim=2 * dims.embed_dim)
+    once, *doubled = (_shapes(init, d) for d in (dims, heads, width))
+    return tuple(
+        {path: _named(path, shape, at, doubled) for path, shape in tree.items()}
+        for at, tree in enumerate(once)
+    )
+
+
+def _shapes(init: Callable, dims: Dims) -> tuple[dict[str, tuple[int, ...]], ...]:
+    trees = jax.eval_shape(lambda rng: init(rng, dims), jax.random.key(0))
     flat = (jax.tree_util.tree_leaves_with_path(tree) for tree in trees)
     return tuple({path_of(path): x.shape for path, x in leaves} for leaves in flat)
 

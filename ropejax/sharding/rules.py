@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from jax.sharding import PartitionSpec
 
+from ropejax.settings import Settings
 from ropejax.sharding.mesh import MESH_AXES
 
 RULES = MappingProxyType(
@@ -31,23 +32,31 @@ Names = tuple[str | None, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
+class Rules(Settings):
     """The table, with what a config changes in it.
 
     Attributes:
         changes: pairs of a logical axis and its mesh axes.
 
     Raises:
-        ValueError: for an unknown logical or mesh axis.
+        ValueError: for an unknown logical or mesh axis, one that is named twice, or
+            another place for the members of a population.
     """
 
     changes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self):
+        _check_once("logical axes", [name for name, _ in self.changes])
         for name, mesh_axes in self.changes:
             _check_known("a logical axis", name, RULES)
             for axis in mesh_axes:
                 _check_known(f"a mesh axis for {name!r}", axis, MESH_AXES)
+            _check_once(f"mesh axes for {name!r}", mesh_axes)
+            if name == "population" and tuple(mesh_axes) != RULES[name]:
+                raise ValueError(
+                    "members of a population are spread over the mesh axis of that "
+                    f"name and no other, got {mesh_axes}; leave 'population' out."
+                )
 
     @classmethod
     def of(cls, changes: Mapping[str, tuple[str, ...] | str]) -> "Rules":
@@ -56,9 +65,23 @@ class Rules:
         Args:
             changes: mesh axes by logical axis; one name stands for a tuple of one.
         """
-        as_tuple = lambda axes: (axes,) if isinstance(axes, str) else tuple(axes)
-        pairs = ((name, as_tuple(axes)) for name, axes in changes.items())
+
+        def as_tuple(name, axes) -> tuple[str, ...]:
+            if isinstance(axes, str):
+                return (axes,)
+            if not isinstance(axes, tuple | list):
+                raise ValueError(
+                    f"{name!r} must be a mesh axis or a tuple of them, got {axes!r}."
+                )
+            return tuple(axes)
+
+        pairs = ((name, as_tuple(name, axes)) for name, axes in changes.items())
         return cls(tuple(sorted(pairs)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All logical axes."""
+        return tuple(RULES)
 
     def mesh_axes(self, name: str) -> tuple[str, ...]:
         """Returns the mesh axes of a logical axis."""
@@ -96,6 +119,12 @@ class Rules:
         while cut and cut[-1] is None:
             cut.pop()
         return PartitionSpec(*cut)
+
+
+def _check_once(what: str, names) -> None:
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise ValueError(f"{what}: {', '.join(twice)} is named twice in {names}.")
 
 
 def _check_known(what: str, name: str, known) -> None:

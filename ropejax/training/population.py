@@ -22,6 +22,7 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from ropejax.settings import Settings
 from ropejax.training.optimizer import adam, schedule
 from ropejax.training.step import (
     Recipe,
@@ -59,7 +60,7 @@ class Numbers(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class AdamFamily:
+class AdamFamily(Settings):
     """Adam by its numbers: what a program must know beforehand, and nothing else.
 
     Attributes:
@@ -303,9 +304,18 @@ def compiled_population(
 
     Returns:
         The states afterwards, and metrics `[capacity, members]`.
+
+    Raises:
+        ValueError: if the mesh has other axes of several devices.
     """
     run = partial(population_steps, population, capacity=capacity)
     if mesh is not None:
+        idle = {axis: n for axis, n in mesh.shape.items() if axis != AXIS and n > 1}
+        if idle:
+            raise ValueError(
+                f"members are split over the mesh axis {AXIS!r} only, and devices of "
+                f"{idle} would all compute the same; give all of them to {AXIS!r}."
+            )
         spec = lambda axis: PartitionSpec() if axis is None else PartitionSpec(AXIS)
         is_axis = lambda axis: axis is None
         of_states = jax.tree.map(spec, _axes(states), is_leaf=is_axis)

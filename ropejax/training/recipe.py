@@ -6,6 +6,7 @@ import optax
 
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
+from ropejax.settings import Settings
 from ropejax.sharding import Sharding
 from ropejax.tasks.base import Task
 from ropejax.training.curriculum import Curriculum
@@ -14,7 +15,7 @@ from ropejax.training.progressive import ProgressiveLoss
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class Recipe(Settings):
     """Everything static about training; with a seed it determines every number.
 
     Attributes:
@@ -37,7 +38,8 @@ class Recipe:
             after all of them.
 
     Raises:
-        ValueError: if these do not fit each other.
+        ValueError: if these do not fit each other: among others, where an encoding has
+            a table of positions that the longest batches leave.
     """
 
     model: TransformerSpec
@@ -75,4 +77,29 @@ class Recipe:
             )
         for length in self.buckets:
             self.task.check_length(length)
-            self.positions.check(self.task.num_tokens(length))
+            self._check_places(length)
+
+    def _check_places(self, length: int) -> None:
+        """Refuses lengths that cannot be placed where the encodings have positions."""
+        num_tokens = self.task.num_tokens(length)
+        what = f"batches of {length} symbols are {num_tokens} tokens"
+        if self.sharding is not None:
+            padded = self.sharding.padded_length(num_tokens)
+            if padded > num_tokens:
+                what += f", padded to {padded} to divide over the mesh"
+            num_tokens = padded
+        try:
+            self.positions.check(num_tokens)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+        bound = self.positions.position_bound(num_tokens)
+        for kind in self.model.pattern:
+            limit = kind.encoding.position_limit
+            if limit is not None and (bound is None or bound > limit):
+                reach = "without bound" if bound is None else f"up to {bound - 1}"
+                raise ValueError(
+                    f"{what}, at {self.positions.title.lower()} positions {reach}, but "
+                    f"{kind.encoding.title} has positions below {limit} only; give it "
+                    "a larger max_position, or choose shorter buckets or another "
+                    "position scheme."
+                )

@@ -7,6 +7,7 @@ import pytest
 
 from ropejax import masks
 from ropejax.attention import (
+    Entmax,
     Selective,
     SequenceParallel,
     Sigmoid,
@@ -123,6 +124,16 @@ def test_other_normalizers_go_around(normalizer, params):
         mesh_of(sequence=2),
         normalizer=normalizer,
         normalizer_params=params,
+    )
+
+
+def test_entmax_has_its_whole_rows_under_ulysses():
+    assert_spread_equals_dense(
+        SequenceParallel("ulysses"),
+        Encoding(),
+        mesh_of(sequence=2),
+        mask=masks.Causal(),
+        normalizer=Entmax(),
     )
 
 

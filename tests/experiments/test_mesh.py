@@ -9,6 +9,7 @@ from configs import base
 from experiments.building.build import build
 from experiments.building.mesh import make_sharding, without_mesh
 from experiments.running import workdir
+from experiments.running.run import run_experiment
 
 
 def config_with(**mesh):
@@ -82,3 +83,53 @@ def test_a_run_is_the_same_run_on_another_mesh():
     assert build(without_mesh(plain(causal))).recipe.sharding is None
     assert workdir.config_hash(one) == workdir.config_hash(many)
     assert without_mesh(many) == one
+
+
+@pytest.mark.parametrize(
+    ("mesh", "changes", "message"),
+    [
+        ({"sequence": 8}, {"encoding.name": "cope"}, "CoPE carries a state"),
+        (
+            {"data": 2, "sequence": 4, "sequence_form": "ulysses"},
+            {"model.num_heads": 2},
+            "num_heads=2 does not divide over 4 .* are 4",
+        ),
+        (
+            {"data": 2, "sequence": 4, "sequence_form": "ulysses"},
+            {"model.num_heads": 4, "model.num_kv_heads": 2},
+            "num_kv_heads=2 does not divide over 4 .* are 4",
+        ),
+        ({"data": 8}, {"train.batch_size": 19}, "batch_size=19 .* 16 or 24"),
+        (
+            {"sequence": 8, "rules": "batch=sequence"},
+            {},
+            "mesh: .*'batch' and 'length'",
+        ),
+        ({"sequence": 8, "rules": "embed=5"}, {}, "mesh: 'embed' must be a mesh axis"),
+        (
+            {"sequence": 8},
+            {"positions.name": "pose", "positions.options": "max_position=8"},
+            None,
+        ),
+        (
+            {"sequence": 8},
+            {"train.max_length": 5, "encoding.name": "learned"}
+            | {"encoding.options": "max_position=10", "eval.lengths": "5"},
+            "10 tokens, padded to 16 .* below 10 only",
+        ),
+    ],
+)
+def test_a_run_that_cannot_be_leaves_nothing_behind(mesh, changes, message, tmp_path):
+    """No config, no rows, no checkpoints: refused before there is a folder."""
+    config = config_with(**mesh)
+    config.model.causal = True
+    for field, value in changes.items():
+        group, name = field.split(".")
+        config[group][name] = value
+    if message is None:
+        assert build(config).recipe.sharding.length_parts == 8
+        return
+    folder = tmp_path / "run"
+    with pytest.raises(ValueError, match=message):
+        run_experiment(config, folder)
+    assert not folder.exists()

@@ -1,32 +1,88 @@
 """Costs told beforehand: against the compiled program, and sums by hand."""
 
+import dataclasses
 import json
 import pathlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments.building import overrides
 from experiments.command import UsageError
 from experiments.plan import __main__ as plan
 from experiments.plan.costs import Plan, Shape, make_plan, roofline
 from experiments.plan.hardware import HARDWARE
+from ropejax import masks
+from ropejax.nn import LayerKind
 from ropejax.operations import Operations
+from ropejax.sharding import Sharding, make_mesh
+from ropejax.tasks import Autoregressive
 from ropejax.training.step import draw_batch, init_state, update
 from tests.experiments.small_recipe import recipe
 
 CHE = str(pathlib.Path(__file__).parents[2] / "configs" / "che.py")
+ZIGZAG = "--config.mesh.sequence_order="
+FORM = ["--config.mesh.sequence_form=ulysses"]
+CAUSAL = ["--config.model.causal=true"]
+SPREAD = {"data": 2, "sequence": 4}
 
 
-@pytest.mark.parametrize("name", ["rope", "t5"])
-def test_memory_is_that_of_the_compiled_step(name):
-    made = recipe(name)
+def decoder():
+    """A causal model of the small recipe's sizes, which reads its answers back."""
+    made = recipe()
+    task = Autoregressive(made.task)
+    model = dataclasses.replace(
+        made.model,
+        num_symbols=task.num_symbols,
+        num_outputs=task.output_vocab,
+        dims=made.model.dims._replace(causal=True),
+        pattern=(LayerKind(made.model.pattern[0].encoding, masks.Causal()),),
+    )
+    return dataclasses.replace(made, model=model, task=task)
+
+
+def on(sizes, made, form="ring"):
+    """The recipe on a mesh of real devices, as compiling needs it."""
+    sharding = Sharding(make_mesh(sizes), sequence_form=form)
+    return dataclasses.replace(made, sharding=sharding)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(recipe, "rope"),
+        partial(recipe, "t5"),
+        decoder,
+        lambda: on({"data": 2, "tensor": 4}, recipe()),
+        lambda: on(SPREAD, decoder()),
+        pytest.param(
+            lambda: on({"data": 4, "tensor": 2}, decoder()), marks=pytest.mark.slow
+        ),
+        pytest.param(lambda: on({"fsdp": 8}, recipe()), marks=pytest.mark.slow),
+        pytest.param(
+            lambda: on(SPREAD, decoder(), "all_gather"), marks=pytest.mark.slow
+        ),
+        pytest.param(lambda: on(SPREAD, decoder(), "ulysses"), marks=pytest.mark.slow),
+    ],
+    ids=[
+        *("rope", "t5", "decoder", "tensor", "decoder-ring"),
+        *("decoder-tensor", "fsdp", "decoder-all_gather", "decoder-ulysses"),
+    ],
+)
+def test_memory_is_that_of_the_compiled_step(make):
+    made = make()
 
     def step(state):
         lengths = jnp.full((made.batch_size,), 24, jnp.int32)
         return update(made, state, *draw_batch(made, state, lengths, 24))
 
     state = jax.eval_shape(lambda: init_state(made, 0))
+    if made.sharding is not None:
+        where = made.sharding.state(made.model, state)
+        placed = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
+        state = jax.tree.map(placed, state, where)
     program = jax.jit(step, donate_argnums=0).lower(state).compile()
     temporary = program.memory_analysis().temp_size_in_bytes
     found = make_plan(made)
@@ -63,9 +119,13 @@ def test_what_devices_send_each_other():
     numbers = make_plan(recipe()).parameters
     sent = lambda **sizes: make_plan(recipe(sizes=sizes)).shapes[0].sent_bytes
     assert sent(data=8) == {"data": pytest.approx(2 * 7 / 8 * 4 * numbers)}
-    tables = 3 * 32 + 33 * 2  # the embedding and the readout, gathered once
-    gathered = 2 * (numbers - tables) + tables
-    assert sent(fsdp=8) == {"fsdp": pytest.approx(7 / 8 * 4 * (gathered + numbers))}
+    tables = 3 * 32 + 32 * 2  # the embedding and the readout, gathered once
+    vectors = 2 + 2 * (128 + 5 * 32)  # biases and norms, not cut but added up
+    gathered = 2 * (numbers - tables - vectors) + tables
+    scattered = numbers - vectors
+    assert sent(fsdp=8) == {
+        "fsdp": pytest.approx(7 / 8 * 4 * (gathered + scattered + 2 * vectors))
+    }
     # Hidden states [16 / 2, 48, 32] in float32, four sums for each of two layers.
     hidden = 8 * 48 * 32 * 4
     assert sent(data=2, tensor=4)["tensor"] == pytest.approx(2 * 4 * 2 * 3 / 4 * hidden)
@@ -106,8 +166,42 @@ def test_a_plan_that_does_not_fit_says_what_would(capsys):
         (["--config.mesh.tensor=3"], "num_heads=8"),
         (["--config.mesh.data=-1"], "mesh.data=-1 depends"),
         (["--memory_gb=0"], "positive"),
+        (["--mesh=data=2,population=2"], "a plan is that of one model"),
+        (["--mesh=data=²"], "axis=size"),
+        (["--mesh=data=0"], "'data' must be a positive integer"),
+        (["--mesh=sequence=2", ZIGZAG + "zigzog"], "Did you mean 'zigzag'"),
+        ([ZIGZAG + "zigzog"], "Did you mean 'zigzag'"),
+        ([ZIGZAG + "zigzag"], "set mesh.sequence"),
+        (["--mesh=sequence=2", ZIGZAG + "zigzag"], "this model does not have"),
+        (["--mesh=sequence=2", "--config.mesh.sequence_form=rnig"], "'ring'"),
+        (["--mesh=sequence=16", *FORM], "num_heads=8 does not divide over 16"),
+        (["--mesh=sequence=2", "--config.encoding.name=cope", *CAUSAL], "CoPE carries"),
+        (["--mesh=tensor=2", "--config.mesh.rules=mlp=()"], "'mlp' is cut over other"),
     ],
 )
 def test_slips_are_told(arguments, message):
     with pytest.raises((UsageError, ValueError), match=message):
         plan.main([f"--config={CHE}", *arguments])
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("name", plan._EDITABLE)
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "0"])
+def test_figures_of_hardware_are_positive_and_finite(name, value):
+    with pytest.raises(UsageError, match=f"--{name} must be a positive, finite"):
+        plan.main([f"--config={CHE}", f"--{name}={value}"])
+
+
+def test_the_order_of_tokens_reaches_the_plan():
+    """Two pieces a device are more padding than one."""
+    asked = [*CAUSAL, "--config.train.max_length=5", "--config.train.buckets=1"]
+    sent = {}
+    for order in ("consecutive", "zigzag"):
+        config = overrides.load(CHE, [*asked, ZIGZAG + order])
+        made = plan._recipe(config, {"sequence": 4})
+        assert made.sharding.sequence_order == order
+        sent[order] = make_plan(made).shapes[0].sent_bytes["sequence"]
+    # Ten tokens are padded to 12 and to 16; keys and values, thrice around 4 devices.
+    passed_on = 3 * 4 * 5 * 2 * 128 * 64 * 4
+    more = sent["zigzag"] - sent["consecutive"]
+    assert more == pytest.approx((4 - 3) * passed_on)

@@ -6,12 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
+from ropejax.attention import StickBreaking
 from ropejax.encodings import Dims, Encoding, LogScale, Rotary
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.masks import Causal, Window
-from ropejax.nn import BlockSettings, LayerKind, TransformerSpec, patterns
+from ropejax.nn import (
+    BlockSettings,
+    LayerKind,
+    MultiHeadAttention,
+    TransformerSpec,
+    Weighting,
+    patterns,
+)
 from ropejax.positions import Placement
+from ropejax.tokens import tokens as tokens_of
 
 pytestmark = pytest.mark.fast
 
@@ -54,6 +64,25 @@ def test_windows_reach_a_window_a_layer_and_full_layers_everything(rng):
     np.testing.assert_array_equal(reach(local, 8, rng), (behind >= 0) & (behind <= 4))
     mixed = spec_of(patterns.RNoPESWA(3, 2)(Rotary(), 2, causal=True), 2)
     np.testing.assert_array_equal(reach(mixed, 8, rng), behind >= 0)
+
+
+def test_stick_breaking_over_the_strict_past_is_the_papers(rng):
+    """`A_ij = beta_ij prod_{j < t < i} (1 - beta_it)`, j < i, of random projections."""
+    (kind,) = patterns.StrictPast()(Encoding(), 1, causal=True)
+    dims = Dims(2, 2, 4, 8, 1, causal=True)
+    how = Weighting(StickBreaking())
+    module = MultiHeadAttention(dims, Encoding(), weighting=how, rngs=nnx.Rngs(rng))
+    x = 2 * jax.random.normal(rng, (1, 5, 8))
+    weights = module.weights(x, tokens_of(5), shared={}, mask=kind.mask)[0]
+    q, k = (np.asarray(part(x)[0], np.float64) for part in (module.query, module.key))
+    beta = 1 / (1 + np.exp(-np.einsum("inh,jnh->nij", q, k) / 2))
+    for i in range(5):
+        for j in range(5):
+            left = np.prod(1 - beta[:, i, j + 1 : i], axis=-1)
+            expected = beta[:, i, j] * left if j < i else np.zeros(2)
+            np.testing.assert_allclose(weights[:, i, j], expected, atol=1e-6)
+    with pytest.raises(ValueError, match="the strict past is causal"):
+        patterns.StrictPast()(Encoding(), 1, causal=False)
 
 
 def test_irope_chunks_are_left_through_full_layers_only(rng):

@@ -1,0 +1,43 @@
+"""From a config to how attention turns queries and keys into weights."""
+
+from types import MappingProxyType
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments.building import options
+from experiments.building.options import look_up
+from experiments.building.trained_length import defaults
+from ropejax.nn import NORMALIZERS, QK_NORMS, ROW_SCALES, Weighting
+from ropejax.tasks import Task
+
+CATALOGUES = MappingProxyType(
+    {"normalizer": NORMALIZERS, "qk_norm": QK_NORMS, "row_scale": ROW_SCALES}
+)
+"""Field of `model` -> classes of settings by name."""
+
+
+def make_weighting(config: ConfigDict, task: Task) -> Weighting:
+    """Returns the normalizer, the norm of queries and keys, and the factor on rows.
+
+    A trained length that is not given is that of the run's own training.
+
+    Args:
+        config: the config.
+        task: its task.
+
+    Raises:
+        ValueError: if a name or a setting is unknown or out of range.
+    """
+    own = defaults(config, task)
+
+    def made(field: str) -> Any:
+        where = f"model.{field}_options"
+        return options.construct(
+            look_up(config.model[field], CATALOGUES[field], f"model.{field}"),
+            options.parse(config.model[f"{field}_options"], where),
+            where,
+            defaults=own,
+        )
+
+    return Weighting(**{field: made(field) for field in CATALOGUES})
