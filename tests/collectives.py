@@ -9,6 +9,14 @@ import collections
 import math
 import re
 
+import jax
+import jax.numpy as jnp
+
+from ropejax.positions.base import Placement
+from ropejax.tasks import Batch
+from ropejax.training import Recipe
+from ropejax.training.gradients import gradients
+
 KINDS = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
 _BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "s64": 8, "s32": 4, "u32": 4}
 
@@ -88,3 +96,27 @@ def _group_size(line: str) -> int:
             int(sizes[axis]) for axis in re.findall(r"'(\w+)'", mesh.group(2))
         )
     return 1
+
+
+def gradient_program(recipe: Recipe, length: int) -> str:
+    """Returns the compiled text of a gradient step of a recipe on its mesh.
+
+    Args:
+        recipe: its model, batch size and sharding count.
+        length: tokens a row.
+    """
+    spec, sharding = recipe.model, recipe.sharding
+    params = jax.eval_shape(spec.init, jax.random.key(0))
+    where = sharding.parameters(spec, params)
+    as_placed = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
+    params = jax.tree.map(as_placed, params, where)
+
+    def step(params, symbols):
+        seen = symbols >= 0
+        lengths = jnp.full((recipe.batch_size,), length)
+        batch = sharding.batch(Batch(symbols, symbols, seen, seen, lengths))
+        return gradients(recipe, params, batch, Placement(), jax.random.key(0))[0]
+
+    symbols = jax.ShapeDtypeStruct((recipe.batch_size, length), jnp.int32)
+    program = jax.jit(step, out_shardings=where).lower(params, symbols).compile()
+    return program.as_text()

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 from experiments.plan.costs import make_plan
@@ -12,12 +11,9 @@ from ropejax import masks
 from ropejax.encodings import ENCODINGS, Dims
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
 from ropejax.positions import Consecutive
-from ropejax.positions.base import Placement
 from ropejax.sharding import Sharding, make_mesh
-from ropejax.tasks.base import Batch
 from ropejax.training import Fixed, Recipe
-from ropejax.training.gradients import gradients
-from tests.collectives import float_shapes, sent_bytes
+from tests.collectives import float_shapes, gradient_program, sent_bytes
 from tests.training.tiny import tiny_recipe
 
 LENGTH, ROWS, VOCABULARY = 4096, 8, 32_768
@@ -52,22 +48,9 @@ def collectives(sizes) -> dict[str, set[tuple[int, ...]]]:
 def compiled_text(sizes) -> str:
     """The program of a gradient step on a mesh, as its compiler leaves it."""
     recipe = recipe_on(sizes)
-    spec, sharding = recipe.model, recipe.sharding
-    params = jax.eval_shape(spec.init, jax.random.key(0))
+    params = jax.eval_shape(recipe.model.init, jax.random.key(0))
     assert sum(x.size for x in jax.tree.leaves(params)) > 100e6
-    where = sharding.parameters(spec, params)
-    as_placed = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
-    params = jax.tree.map(as_placed, params, where)
-
-    def step(params, symbols):
-        seen = symbols >= 0
-        lengths = jnp.full((ROWS,), LENGTH)
-        batch = sharding.batch(Batch(symbols, symbols, seen, seen, lengths))
-        return gradients(recipe, params, batch, Placement(), jax.random.key(0))[0]
-
-    symbols = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32)
-    program = jax.jit(step, out_shardings=where).lower(params, symbols).compile()
-    return program.as_text()
+    return gradient_program(recipe, LENGTH)
 
 
 def test_data_and_tensor_parallel_only_add_up():

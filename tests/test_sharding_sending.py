@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 from experiments.plan import sending
@@ -13,12 +12,9 @@ from ropejax.attention import AdaptiveTemperature
 from ropejax.encodings import ENCODINGS, Dims
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
 from ropejax.positions import Consecutive
-from ropejax.positions.base import Placement
 from ropejax.sharding import Rules, Sharding, make_mesh
-from ropejax.tasks.base import Batch
 from ropejax.training import Fixed, Recipe
-from ropejax.training.gradients import gradients
-from tests.collectives import sent_bytes
+from tests.collectives import gradient_program, sent_bytes
 from tests.training.tiny import tiny_recipe
 
 LENGTH, ROWS, VOCABULARY = 64, 8, 64
@@ -59,21 +55,7 @@ def recipe_on(
 
 def compiled(recipe) -> dict[tuple[str, int], float]:
     """Bytes that a gradient step sends, by kind of collective and group's size."""
-    spec, sharding = recipe.model, recipe.sharding
-    params = jax.eval_shape(spec.init, jax.random.key(0))
-    where = sharding.parameters(spec, params)
-    as_placed = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
-    params = jax.tree.map(as_placed, params, where)
-
-    def step(params, symbols):
-        seen = symbols >= 0
-        lengths = jnp.full((ROWS,), LENGTH)
-        batch = sharding.batch(Batch(symbols, symbols, seen, seen, lengths))
-        return gradients(recipe, params, batch, Placement(), jax.random.key(0))[0]
-
-    symbols = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32)
-    program = jax.jit(step, out_shardings=where).lower(params, symbols).compile()
-    return sent_bytes(program.as_text())
+    return sent_bytes(gradient_program(recipe, LENGTH))
 
 
 def told(recipe) -> dict[str, float]:

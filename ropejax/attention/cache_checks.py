@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ropejax.attention.checks import check_heads, check_keys_and_values
 from ropejax.attention.visibility import check_part
 from ropejax.concrete import check_finite_array, known_values
 from ropejax.tokens import Tokens
@@ -36,21 +37,8 @@ def check_chunk(k: Any, v: Any, key: Any, *, together: bool) -> None:
         key: where they are.
         together: True if `key` must be of the very tokens of `k`.
     """
-    for name, array in (("k", k), ("v", v)):
-        if not (hasattr(array, "shape") and hasattr(array, "dtype")):
-            raise ValueError(
-                f"{name} must be an array [batch, length, heads, width], got "
-                f"{type(array).__name__}; jnp.asarray makes one."
-            )
-        if len(array.shape) != 4 or 0 in array.shape:
-            raise ValueError(
-                f"{name} must be [batch, length, heads, width], none of them 0, got "
-                f"{array.shape}."
-            )
-        if not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ValueError(f"{name} must be floating-point, got {array.dtype}.")
-    if k.shape[:3] != v.shape[:3]:
-        raise ValueError(f"k and v must agree but for width: {k.shape}, {v.shape}.")
+    check_heads(k=k, v=v)
+    check_keys_and_values(k, v)
     if not isinstance(key, Tokens):
         raise ValueError(
             "key must say where the keys are, as ropejax.tokens.tokens(length, "

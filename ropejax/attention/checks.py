@@ -20,9 +20,9 @@ from ropejax.masks import Mask
 from ropejax.tokens import Tokens
 
 
-def check_arrays(q, k, v) -> None:
-    """Raises ValueError unless queries, keys and values fit each other."""
-    for name, array in {"q": q, "k": k, "v": v}.items():
+def check_heads(**arrays) -> None:
+    """Raises ValueError unless arrays, by name, are floats with an axis of heads."""
+    for name, array in arrays.items():
         if not all(hasattr(array, part) for part in ("ndim", "shape", "dtype")):
             raise ValueError(
                 f"{name} must be an array [batch, length, heads, width], got "
@@ -35,8 +35,18 @@ def check_arrays(q, k, v) -> None:
             )
         if not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(f"{name} must be floating-point, got {array.dtype}.")
+
+
+def check_keys_and_values(k, v) -> None:
+    """Raises ValueError unless there is a value to each key."""
     if k.shape[:3] != v.shape[:3]:
         raise ValueError(f"k and v must agree but for width: {k.shape}, {v.shape}.")
+
+
+def check_arrays(q, k, v) -> None:
+    """Raises ValueError unless queries, keys and values fit each other."""
+    check_heads(q=q, k=k, v=v)
+    check_keys_and_values(k, v)
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(
             f"q and k must agree in batch and width: {q.shape}, {k.shape}."
