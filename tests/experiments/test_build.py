@@ -16,7 +16,7 @@ from configs import base, che
 from experiments import lengths
 from experiments.building import build as build_module
 from experiments.building import mesh as mesh_module
-from experiments.building import methods, options, overrides, progressive
+from experiments.building import methods, options, overrides, progressive, weighting
 from experiments.building.build import build
 from experiments.building.methods import PUBLISHED, make_encoding, make_positions
 from ropejax.encodings import ENCODINGS, ALiBi, Encoding, LogScale, Rotary, compose
@@ -148,8 +148,9 @@ def test_every_field_of_the_config_is_read():
     elsewhere = {  # read by experiments/running
         *("study", "title", "log_every", "save_every", "keep", "steps_per_dispatch"),
         *mesh_module.AXES,  # read as a whole
+        *(f"{field}_options" for field in weighting.CATALOGUES),  # beside the fields
     }
-    modules = build_module, methods, progressive, mesh_module
+    modules = build_module, methods, progressive, weighting, mesh_module
     source = "".join(pathlib.Path(m.__file__).read_text() for m in modules)
     for path in overrides.all_fields(base.get_config()):
         name = path.split(".")[-1]
