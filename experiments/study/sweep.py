@@ -220,6 +220,6 @@ def _check_told_apart(run_id: str, evaluations: Sequence[Mapping[str, Any]]) -> 
     if len(set(names)) < len(names):
         raise ValueError(
             f"two evaluations of one model ({run_id}) have the same eval.positions and "
-            "eval.options, so their results could not be told apart, and a report would "
-            "count one of them alone; make them two studies."
+            "eval.options, so their results could not be told apart in a report, which "
+            "counts one of them; make them two studies."
         )
