@@ -13,6 +13,7 @@ from ropejax.positions import Abacus
 from ropejax.positions.base import PositionScheme
 from ropejax.seeds import check_seed
 from ropejax.tasks import Task
+from ropejax.training.places import check_reach
 from ropejax.training.step import apply_model
 
 
@@ -97,21 +98,14 @@ def check_places(
     task.check_length(max_length)
     num_tokens = task.num_tokens(max_length)
     what = f"{when} inputs of {max_length} symbols are {num_tokens} tokens"
-    try:
-        scheme.check(num_tokens)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from None
-    bound = scheme.position_bound(num_tokens)
+    check_reach(
+        scheme,
+        model.pattern,
+        num_tokens,
+        what=what,
+        remedy="set encoding.options='max_position=...' above that",
+    )
     for kind in model.pattern:
-        limit = kind.encoding.position_limit
-        if limit is not None and (bound is None or bound > limit):
-            reach = "without bound" if bound is None else f"up to {bound - 1}"
-            raise ValueError(
-                f"{what}, at {scheme.title.lower()} positions {reach}, but "
-                f"{kind.encoding.title} has positions below {limit} only; set "
-                f"encoding.options='max_position=...' above that, or choose shorter "
-                "lengths or another position scheme."
-            )
         check_streams(kind.encoding, scheme, num_tokens, what)
     try:
         jax.eval_shape(partial(_forward, model, task, scheme, max_length))

@@ -11,6 +11,7 @@ from ropejax.sharding import Sharding
 from ropejax.tasks.base import Task
 from ropejax.training.curriculum import Curriculum
 from ropejax.training.nonfinite import check_policy
+from ropejax.training.places import check_reach
 from ropejax.training.progressive import ProgressiveLoss
 
 
@@ -88,18 +89,10 @@ class Recipe(Settings):
             if padded > num_tokens:
                 what += f", padded to {padded} to divide over the mesh"
             num_tokens = padded
-        try:
-            self.positions.check(num_tokens)
-        except ValueError as error:
-            raise ValueError(f"{what}: {error}") from None
-        bound = self.positions.position_bound(num_tokens)
-        for kind in self.model.pattern:
-            limit = kind.encoding.position_limit
-            if limit is not None and (bound is None or bound > limit):
-                reach = "without bound" if bound is None else f"up to {bound - 1}"
-                raise ValueError(
-                    f"{what}, at {self.positions.title.lower()} positions {reach}, but "
-                    f"{kind.encoding.title} has positions below {limit} only; give it "
-                    "a larger max_position, or choose shorter buckets or another "
-                    "position scheme."
-                )
+        check_reach(
+            self.positions,
+            self.model.pattern,
+            num_tokens,
+            what=what,
+            remedy="give it a larger max_position",
+        )
