@@ -72,7 +72,6 @@ def _fractional(name: str, array: Any) -> Any:
 def _as_type(array: Any, dtype) -> Any:
     if isinstance(array, jax.core.Tracer):
         return array.astype(dtype)
-    with (
-        jax.ensure_compile_time_eval()
-    ):  # what is known stays known in a traced function
+    # What is known stays known in a traced function.
+    with jax.ensure_compile_time_eval():
         return array.astype(jnp.dtype(dtype))

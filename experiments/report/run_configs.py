@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from experiments.running.workdir import flat as flat
+
 Flat = Mapping[str, Any]
 
 # Last parts of the names of fields that make no difference to a trained model, beside
@@ -32,16 +34,6 @@ def flat_configs(run_rows: pa.Table) -> dict[str, Flat]:
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> Flat:
     return flat(json.loads(text))
-
-
-def flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns the fields of a config by dotted name."""
-    if not isinstance(config, dict):
-        return {prefix: config}
-    fields: dict[str, Any] = {}
-    for name, value in config.items():
-        fields |= flat(value, f"{prefix}.{name}" if prefix else name)
-    return fields
 
 
 def differing(configs: Sequence[Flat], *, free: bool = False) -> list[str]:

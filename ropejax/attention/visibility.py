@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ropejax.masks.base import check_are_tokens
 from ropejax.tokens import Tokens
 
 NEGATIVE = -1e30
@@ -86,12 +87,8 @@ def check_sides(query: Tokens, key: Tokens) -> None:
         query: the queries.
         key: the keys.
     """
+    check_are_tokens(query, key)
     for name, where in (("query", query), ("key", key)):
-        if not isinstance(where, Tokens):
-            raise ValueError(
-                f"{name} must say where tokens are, as ropejax.tokens.tokens(length) "
-                f"does, got {type(where).__name__}."
-            )
         check_part(f"index of {name}'s Tokens", where.index, None, jnp.integer)
         length = where.length
         check_part(f"segments of {name}'s Tokens", where.segments, length)
