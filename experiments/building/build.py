@@ -168,7 +168,6 @@ def make_model(
         defaults=defaults(config, task),
     )
     causal = model.causal or model.kind != "encoder"
-    weighting = make_weighting(config, task)
     spec = TransformerSpec(
         num_symbols=task.num_symbols,
         num_outputs=task.output_vocab,
@@ -187,9 +186,7 @@ def make_model(
             dropout=model.dropout,
             dtype=look_up(model.dtype, DTYPES, "model.dtype"),
             remat=model.remat,
-            normalizer=weighting.normalizer,
-            qk_norm=weighting.qk_norm,
-            row_scale=weighting.row_scale,
+            **make_weighting(config, task),
             attention_dropout=model.attention_dropout,
         ),
         pattern=pattern(encoding, model.num_layers, causal=causal),

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from experiments.building import options
 from experiments.building.options import look_up
 from experiments.building.trained_length import defaults
-from ropejax.nn import NORMALIZERS, QK_NORMS, ROW_SCALES, Weighting
+from ropejax.nn import NORMALIZERS, QK_NORMS, ROW_SCALES
 from ropejax.tasks import Task
 
 CATALOGUES = MappingProxyType(
@@ -17,8 +17,8 @@ CATALOGUES = MappingProxyType(
 """Field of `model` -> classes of settings by name."""
 
 
-def make_weighting(config: ConfigDict, task: Task) -> Weighting:
-    """Returns the normalizer, the norm of queries and keys, and the factor on rows.
+def make_weighting(config: ConfigDict, task: Task) -> dict[str, Any]:
+    """Returns what `CATALOGUES` names, as arguments of `BlockSettings`.
 
     A trained length that is not given is that of the run's own training.
 
@@ -40,4 +40,4 @@ def make_weighting(config: ConfigDict, task: Task) -> Weighting:
             defaults=own,
         )
 
-    return Weighting(**{field: made(field) for field in CATALOGUES})
+    return {field: made(field) for field in CATALOGUES}
