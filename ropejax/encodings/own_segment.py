@@ -7,6 +7,7 @@ and may go on through a row or start anew in each segment: only differences coun
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from ropejax.tokens import Tokens
@@ -35,18 +36,18 @@ def segment_keys(key: Tokens) -> Params:
         key: the keys, all of them, with segments; the first token of each segment must
             be among them.
     """
-    batch = max(key.index.shape[0], key.segments.shape[0])
-    if key.valid is not None:
-        batch = max(batch, key.valid.shape[0])
-    known = {
-        "index": key.index,
-        "segment": key.segments,
-        "valid": jnp.ones((1, 1), bool) if key.valid is None else key.valid,
-    }
-    shape = (batch, key.length)
-    return {
-        name: jnp.broadcast_to(x, shape).astype(jnp.int32) for name, x in known.items()
-    }
+    valid = jnp.ones((1, 1), bool) if key.valid is None else key.valid
+    known = key.index, key.segments, valid
+    shape = (max(x.shape[0] for x in known), key.length)
+    index, segment, valid = (jnp.broadcast_to(x, shape) for x in known)
+    # Segment by segment, valid keys first, by index: what is asked of a segment stands
+    # in a run, so that no pairs of tokens are compared.
+    order = jnp.lexsort((index, ~valid, segment), axis=-1)
+    index, segment, valid = (
+        jnp.take_along_axis(x, order, axis=-1) for x in (index, segment, valid)
+    )
+    valid = jnp.cumsum(valid, axis=-1, dtype=jnp.int32)
+    return {"index": index, "segment": segment, "valid_so_far": valid}
 
 
 def own_counts(keys: Params, where: Tokens) -> Counts:
@@ -64,12 +65,22 @@ def own_counts(keys: Params, where: Tokens) -> Counts:
             "the keys that prepare was given have segments, but these tokens have "
             "none; give both, or neither."
         )
-    same = where.segments[:, :, None] == keys["segment"][:, None, :]
-    same &= keys["valid"][:, None, :] > 0
-    index, ends = keys["index"][:, None, :], jnp.iinfo(jnp.int32)
-    first = jnp.where(same, index, ends.max).min(-1)
-    last = jnp.where(same, index, ends.min).max(-1)
-    valid = same.sum(-1, dtype=jnp.int32)
-    length = jnp.where(valid > 0, last - first + 1, 0)
-    before = jnp.where(where.index < first, 0, where.index - first + 1)
+    rows = max(keys["index"].shape[0], where.segments.shape[0])
+    keys = {name: jnp.broadcast_to(x, (rows, x.shape[1])) for name, x in keys.items()}
+    wanted = jnp.broadcast_to(where.segments, (rows, where.length))
+    begin, end = (_places(keys["segment"], wanted, side) for side in ("left", "right"))
+    so_far = jnp.pad(keys["valid_so_far"], ((0, 0), (1, 0)))
+    at = lambda x, place: jnp.take_along_axis(x, place, axis=-1, mode="clip")
+    valid = at(so_far, end) - at(so_far, begin)
+    first = at(keys["index"], begin)
+    last = at(keys["index"], begin + jnp.maximum(valid, 1) - 1)
+    there = valid > 0
+    length = jnp.where(there, last - first + 1, 0)
+    before = jnp.where(there & (where.index >= first), where.index - first + 1, 0)
     return Counts(length, before, valid)
+
+
+def _places(rows: Int[Array, "B S"], wanted: Int[Array, "B L"], side: str) -> Array:
+    """Where values belong in rows that are sorted."""
+    search = jax.vmap(lambda row, values: jnp.searchsorted(row, values, side=side))
+    return search(rows, wanted).astype(jnp.int32)

@@ -178,3 +178,16 @@ def test_devices_that_hold_parts_of_a_row_know_the_lengths_of_its_segments():
         mesh_of(data=2, sequence=2),
         where,
     )
+
+
+def test_what_is_counted_takes_memory_linear_in_length():
+    """Pairs of tokens would be 4,096 times 4,096."""
+    length = 4096
+
+    def count(segments):
+        where = tokens(length, segments=segments)
+        return own_counts(segment_keys(where), where)
+
+    shape = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    program = jax.jit(count).lower(shape).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 100 * length
