@@ -131,16 +131,26 @@ def check_new_order(held: Tokens, key: Tokens, rolls: bool) -> None:
     ):
         return
     old, filled, new, old_segments, new_segments = known
-    same = filled[:, None, :] & (new[:, :, None] == old[:, None, :])
-    if old_segments is not None:
-        same &= new_segments[:, :, None] == old_segments[:, None, :]
-    again = same.any(2) & valid
+    if not filled.any():
+        return
+    old, new = _tags(old, old_segments), _tags(new, new_segments)
+    rows = max(len(x) for x in (old, filled, new))
+    old, filled = (np.broadcast_to(x, (rows, x.shape[1])) for x in (old, filled))
+    new = np.broadcast_to(new, (rows, new.shape[1]))
+    there = [np.isin(new[at], old[at][filled[at]]) for at in range(rows)]
+    again = np.stack(there) & valid
     if again.any():
-        which = np.broadcast_to(new, again.shape)[again][0]
+        which = new[again][0] % 2**32
         raise ValueError(
             f"the token of index {which} is in the cache already; say where the chunk "
             "goes on, such as with tokens(length, offset=cache.count)."
         )
+
+
+def _tags(index: np.ndarray, segments: np.ndarray | None) -> np.ndarray:
+    """A number for each pair of index and segment."""
+    wide = index.astype(np.int64)
+    return wide if segments is None else wide + (segments.astype(np.int64) << 32)
 
 
 def _is_whole(number: Any) -> bool:
