@@ -6,6 +6,7 @@ r"""Scores a trained run at any lengths, also with other positions than in train
     python -m experiments.evaluate --workdir=runs/reverse --lengths=50:500:50 \
         --positions="randomized(max_position=1024)" \
         --encoding_options="distance=Rectified(512)"
+    python -m experiments.evaluate --workdir=runs/large --mesh=fsdp=-1
 
 Scores are appended to the run's results, each beside that of the best predictor that
 does not see the input. The newest checkpoint is scored; its step is in every row, and
@@ -25,11 +26,12 @@ from rich.console import Console
 from experiments import command, lengths
 from experiments.building import options, trained_length
 from experiments.building.checks import Evaluation, check_scorable
+from experiments.building.mesh import parse_sizes
 from experiments.building.methods import PARTS, make_positions
 from experiments.evaluation_sets.content import FixedSet
 from experiments.report import tables
 from experiments.results import store as results
-from experiments.running import labels, scoring
+from experiments.running import joining, labels, processes, scoring
 from experiments.running.run import Run, open_run
 from ropejax.evaluation import LengthScore
 from ropejax.nn import TransformerSpec
@@ -74,18 +76,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(
             f"--{name}", type=int, metavar="N", help=f"{what} (default: the run's)"
         )
+    parser.add_argument(
+        "--mesh",
+        metavar="AXIS=N,...",
+        help="spread model and rows over devices, such as data=2,tensor=2 or fsdp=-1 "
+        "(default: one device)",
+    )
+    joining.add_flags(parser, "score")
     given, rest = command.parse(parser, argv)
     if rest:
         raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
     if not given.workdir:
         raise command.UsageError("--workdir is missing; --help shows examples.")
     command.prepare_jax(given.compile_cache)
+    joining.join(given)
     evaluate_run(
         given.workdir,
         lengths_text=given.lengths,
         positions=given.positions,
         encoding_options=given.encoding_options,
         sets=given.sets,
+        mesh=None if given.mesh is None else parse_sizes(given.mesh, "--mesh"),
         changes={
             name: getattr(given, name)
             for name in ("samples", "draws", "seed")
@@ -103,6 +114,7 @@ def evaluate_run(
     encoding_options: str = "",
     changes: Mapping[str, int] | None = None,
     sets: str | pathlib.Path | None = None,
+    mesh: Mapping[str, int] | None = None,
     console: Console | None = None,
 ) -> dict[int, LengthScore]:
     """Scores a run's newest state, appends rows to its results, and prints a summary.
@@ -117,6 +129,8 @@ def evaluate_run(
         sets: folder of fixed evaluation sets, which also says at which lengths, of how
             many samples and with which seed to score where that is not given; fresh
             examples are drawn if None.
+        mesh: sizes by axis of the mesh that model and rows are spread over; None for
+            one device. Several processes must all call this alike.
         console: where progress and summary are shown; the terminal if None.
 
     Returns:
@@ -125,26 +139,39 @@ def evaluate_run(
     Raises:
         ValueError: if there is no run, or what is asked cannot be.
     """
-    console = console or Console()
-    run, state = open_run(folder)
-    console.print(training_so_far(run, int(state.step)), soft_wrap=True)
+    first = processes.is_first()
+    console = (console or Console()) if first else Console(quiet=True)
+    changes = dict(changes or {})
+    processes.check_agreement(
+        {
+            "lengths": lengths_text,
+            "positions": positions,
+            "encoding_options": encoding_options,
+            "mesh": mesh,
+            "changes": changes,
+        }
+    )
+    run, state = open_run(folder, mesh)
     recipe = run.experiment.recipe
-    evaluation, where = changed_evaluation(run, lengths_text, positions, changes or {})
+    processes.check_mesh(recipe.sharding, "--mesh=data=-1")
+    console.print(training_so_far(run, int(state.step)), soft_wrap=True)
+    evaluation, where = changed_evaluation(run, lengths_text, positions, changes)
     if sets is not None:
-        evaluation = _as_held(
-            recipe.task, evaluation, sets, lengths_text, changes or {}
-        )
+        evaluation = _as_held(recipe.task, evaluation, sets, lengths_text, changes)
     model, encoding = changed_model(run, encoding_options)
-    check_scorable(evaluation, model, recipe.task)
+    check_scorable(evaluation, model, recipe.task, recipe.sharding)
     asked = scoring.Scoring(
         model,
         recipe.task,
         evaluation,
         run.score_labels(int(state.step), positions=where, encoding=encoding),
         None if sets is None else fixed_sets(recipe.task, evaluation, sets),
+        recipe.sharding,
     )
-    with run.writer() as writer:
+    with run.writer() if first else processes.Silent() as writer:
         scores = scoring.score(asked, state.params, run.folder, writer, console)
+    if not first:
+        return scores
     shown = evaluation.lengths if len(evaluation.lengths) <= SHOWN_AT_MOST else None
     rows = scoring.without_other_examples(results.read(run.folder), asked)
     tables.print_summary(rows, lengths=shown, console=console)

@@ -17,24 +17,20 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
+from ropejax.evaluation_parts import DECODING_BYTES, LOGITS_BYTES, filled, in_parts
 from ropejax.nn import TransformerSpec
 from ropejax.nn.decoder_greedy import decode_batch
 from ropejax.positions.base import Placement, PositionScheme
 from ropejax.seeds import check_seed
+from ropejax.sharding import Sharding
 from ropejax.tasks import Autoregressive
 from ropejax.tasks.base import Batch, Task
 from ropejax.training.buckets import bucket_of, grid_buckets
 from ropejax.training.losses import Sums, batch_sums, count_right
 from ropejax.training.step import apply_model
 from ropejax.typing import Params, Rng
-
-LOGITS_BYTES = 2**25
-"""Rows a program are chosen so that a layer's attention logits take about this."""
-
-DECODING_BYTES = 2**28
-"""The same for rows that are decoded together, each symbol's cost being fixed."""
 
 
 class LengthScore(NamedTuple):
@@ -99,16 +95,17 @@ def evaluate(
     buckets: tuple[int, ...] | None = None,
     on_length: Callable[[LengthScore], None] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
+    sharding: Sharding | None = None,
 ) -> dict[int, LengthScore]:
     """Scores a model at each length, without dropout.
 
     A length's examples and positions depend on `seed`, the length, `samples` and
-    `draws`
-    alone: not on the other lengths, the buckets, or how many rows a program takes.
+    `draws` alone: not on the other lengths, the buckets, how many rows a program takes,
+    or the mesh.
 
     Args:
         model: how the model is made.
-        params: its parameters.
+        params: its parameters, placed as `sharding` places them.
         task: what it was trained on; what it holds out, if anything, is scored.
         positions: where tokens are said to be at test time.
         lengths: input lengths to score, in symbols.
@@ -120,18 +117,23 @@ def evaluate(
         on_length: called with each score as it comes.
         examples: a function of a length and a bucket that returns `samples` rows to
             score, padded to the bucket; they are drawn from the task if None.
+        sharding: how model and rows are spread over a mesh, as in training; answers
+            are decoded there too. All processes of the mesh must call this alike, and
+            get the same scores. None for one device.
 
     Returns:
         Scores keyed by length, in increasing order.
 
     Raises:
         ValueError: if a length has no examples or cannot be placed, `draws` does not
-            divide `samples`, no bucket holds a length, or the seed is not in
-            0 .. 2**31 - 1.
+            divide `samples`, no bucket holds a length, the seed is not in
+            0 .. 2**31 - 1, or the model cannot be spread so.
     """
+    if sharding is not None:
+        sharding.check(model, sharding.batch_parts)
     scores = {}
     for length, (sums, histogram) in counted_by_length(
-        partial(evaluate_length, model, params),
+        partial(evaluate_length, model, params, sharding=sharding),
         task,
         positions,
         lengths,
@@ -139,6 +141,7 @@ def evaluate(
         draws=draws,
         seed=seed,
         buckets=buckets,
+        padded=None if sharding is None else sharding.padded_length,
         examples=examples,
     ):
         scores[length] = score_of(length, sums, histogram)
@@ -157,6 +160,7 @@ def counted_by_length(
     draws: int,
     seed: int,
     buckets: tuple[int, ...] | None,
+    padded: Callable[[int], int] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
 ) -> Iterator[tuple[int, tuple[Sums, np.ndarray]]]:
     """Yields what `count` finds at each length, for one model or many.
@@ -171,6 +175,7 @@ def counted_by_length(
         draws: position draws a length.
         seed: determines examples and positions.
         buckets: increasing lengths to which batches are padded, or None.
+        padded: to how many tokens a mesh pads that many, or None.
         examples: rows to score by length and bucket, or None.
 
     Yields:
@@ -193,7 +198,8 @@ def counted_by_length(
         task.check_length(length)
         bucket_of(length, buckets)
     for size in buckets:
-        positions.check(task.num_tokens(size))
+        num_tokens = task.num_tokens(size)
+        positions.check(num_tokens if padded is None else padded(num_tokens))
     rng = jax.random.key(seed)
     for length in lengths:
         bucket = bucket_of(length, buckets)
@@ -213,7 +219,15 @@ def counted_by_length(
 
 @partial(
     jax.jit,
-    static_argnames=("model", "task", "positions", "bucket", "samples", "draws"),
+    static_argnames=(
+        "model",
+        "task",
+        "positions",
+        "bucket",
+        "samples",
+        "draws",
+        "sharding",
+    ),
 )
 def evaluate_length(
     model: TransformerSpec,
@@ -227,6 +241,7 @@ def evaluate_length(
     samples: int,
     draws: int,
     examples: Batch | None = None,
+    sharding: Sharding | None = None,
 ) -> tuple[Sums, Int[Array, "2 Y V"]]:
     """Scores one traced length in one dispatch; compiled once a bucket.
 
@@ -241,24 +256,28 @@ def evaluate_length(
         samples: rows in all.
         draws: position draws.
         examples: the rows to score; drawn from the task if None.
+        sharding: how model and rows are spread over a mesh; None for one device.
 
     Returns:
         Sums over all rows, and how often each symbol was the target at each output
         position, among the even rows and among the odd rows.
     """
     data_rng, positions_rng = jax.random.split(rng)
-    rows_a_draw = samples // draws
-    rows = rows_a_program(rows_a_draw, task.num_tokens(bucket), model.dims.num_heads)
+    rows = samples // draws
+    reading = _Reader.of(model, params, sharding)
+    decoding = _Reader.of(model, params, sharding and sharding.by_rows)
 
     def one_draw(draw: Int[Array, ""]):
-        first = draw * rows_a_draw
+        first = draw * rows
         if examples is None:
-            lengths = jnp.full((rows_a_draw,), length, jnp.int32)
+            lengths = jnp.full((rows,), length, jnp.int32)
             batch = task.sample(data_rng, lengths, max_length=bucket, first_row=first)
         else:
             batch = jax.tree.map(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, first, rows_a_draw), examples
+                lambda x: jax.lax.dynamic_slice_in_dim(x, first, rows), examples
             )
+        if sharding is not None:
+            batch = sharding.padded(batch)
         placement = positions(
             jax.random.fold_in(positions_rng, draw),
             batch.lengths if positions.rows_differ else batch.lengths[:1],
@@ -266,83 +285,82 @@ def evaluate_length(
             num_layers=model.dims.num_layers,
             tokens=task.placing_tokens(batch),
         )
-
-        def part(first_row: Int[Array, ""]) -> Sums:
-            some = jax.tree.map(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, first_row, rows), batch
-            )
-            where = placement_rows(placement, first_row, rows, rows_a_draw)
-            return batch_sums(apply_model(model, params, some, where), some)
-
-        sums = jax.lax.map(part, jnp.arange(0, rows_a_draw, rows))
-        sums = jax.tree.map(lambda x: x.sum(0), sums)
+        symbols = _histogram(task, batch, (first + jnp.arange(rows)) % 2)
+        batch, placement, extra = filled(batch, placement, decoding.rows_at_once)
+        sums = reading.in_parts(_sums, batch, placement, budget=LOGITS_BYTES)
         if isinstance(task, Autoregressive):
-            answers = _decoded(model, params, task, batch, placement, bucket)
-            correct, exact = count_right(answers, batch)
-            sums = sums._replace(correct=correct, exact=exact)
-        parity = (draw * rows_a_draw + jnp.arange(rows_a_draw)) % 2
-        return sums, _histogram(task, batch, parity)
+            count = partial(_decoded_right, task, bucket)
+            right = decoding.in_parts(count, batch, placement, budget=DECODING_BYTES)
+            sums = sums._replace(correct=right[0], exact=right[1])
+        sums = jax.tree.map(lambda x: x.sum(0), sums)
+        # Rows that only fill a mesh have nothing to answer, and so nothing wrong.
+        sums = sums._replace(rows=sums.rows - extra, exact=sums.exact - extra)
+        return sums, symbols
 
-    sums, histogram = jax.lax.map(one_draw, jnp.arange(draws))
-    return jax.tree.map(lambda x: x.sum(0), (sums, histogram))
+    found = jax.lax.map(one_draw, jnp.arange(draws))
+    found = jax.tree.map(lambda x: x.sum(0), found)
+    return found if sharding is None else sharding.everywhere(found)
 
 
-def _decoded(
-    model: TransformerSpec,
-    params: Params,
-    task: Autoregressive,
-    batch: Batch,
-    placement: Placement,
-    bucket: int,
-) -> Int[Array, "B P"]:
-    """Answers of rows of one length, decoded greedily some rows at a time."""
-    of = batch.tokens.shape[0]
-    rows = rows_a_program(
-        of, task.num_tokens(bucket), model.dims.num_heads, budget=DECODING_BYTES
-    )
+class _Reader(NamedTuple):
+    """A model with its parameters, and how rows are spread over devices for it.
 
-    def part(first_row: Int[Array, ""]) -> Int[Array, "R P"]:
-        return decode_batch(
-            model.bind(params),
-            task,
-            jax.tree.map(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, first_row, rows), batch
-            ),
-            placement_rows(placement, first_row, rows, of),
-            max_length=bucket,
-            same_length=True,
+    Attributes:
+        model: how the model is made, its settings those for the mesh.
+        params: its parameters.
+        sharding: how rows and model are spread; None for one device.
+    """
+
+    model: TransformerSpec
+    params: Params
+    sharding: Sharding | None
+
+    @classmethod
+    def of(cls, model, params, sharding: Sharding | None) -> "_Reader":
+        """Returns a reader; under `jax.jit`."""
+        if sharding is None:
+            return cls(model, params, None)
+        return cls(sharding.model(model), sharding.gathered(model, params), sharding)
+
+    @property
+    def rows_at_once(self) -> int:
+        """What the number of rows must be a multiple of."""
+        return 1 if self.sharding is None else self.sharding.batch_parts
+
+    def in_parts(self, count, batch: Batch, placement: Placement, *, budget: int):
+        """Returns what `count(self, rows, where they are)` finds in parts of rows."""
+        return in_parts(
+            partial(count, self),
+            batch,
+            placement,
+            num_heads=self.model.dims.num_heads,
+            budget=budget,
+            sharding=self.sharding,
         )
 
-    answers = jax.lax.map(part, jnp.arange(0, of, rows))
-    return answers.reshape(batch.tokens.shape)
+
+def _sums(reader: _Reader, batch: Batch, placement: Placement) -> Sums:
+    return batch_sums(apply_model(reader.model, reader.params, batch, placement), batch)
 
 
-def rows_a_program(
-    rows: int, num_tokens: int, num_heads: int, *, budget: int | None = None
-) -> int:
-    """Returns how many of `rows` to run at once: the most that fit a budget.
-
-    Args:
-        rows: rows in all.
-        num_tokens: tokens a row.
-        num_heads: attention heads.
-        budget: bytes of a layer's attention logits; `LOGITS_BYTES` if None.
-
-    Returns:
-        A divisor of `rows`, at least 1.
-    """
-    budget = LOGITS_BYTES if budget is None else budget
-    fitting = max(1, budget // (4 * num_heads * num_tokens**2))
-    return max(
-        part for part in range(1, rows + 1) if rows % part == 0 and part <= fitting
+def _decoded_right(
+    task: Autoregressive,
+    bucket: int,
+    reader: _Reader,
+    batch: Batch,
+    placement: Placement,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Right symbols and rows, of answers that are decoded greedily."""
+    answers = decode_batch(
+        reader.model.bind(reader.params),
+        task,
+        batch,
+        placement,
+        max_length=bucket,
+        same_length=True,
+        held=None if reader.sharding is None else reader.sharding.caches,
     )
-
-
-def placement_rows(
-    placement: Placement, first_row: Int[Array, ""], rows: int, of: int
-) -> Placement:
-    """Returns the placement of some rows of a batch of `of` rows."""
-    return placement.rows(first_row, rows, of)
+    return count_right(answers, batch)
 
 
 def _histogram(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ropejax import evaluation
-from ropejax.evaluation import evaluate, evaluate_length, rows_a_program
+from ropejax.evaluation import evaluate, evaluate_length
+from ropejax.evaluation_parts import LOGITS_BYTES, rows_a_program
 from ropejax.positions import Consecutive, Randomized
 from ropejax.training import init_state
 from ropejax.training.losses import batch_sums
@@ -166,9 +167,9 @@ def test_blind_predictor_of_coin_flips_is_chance_even_from_few_rows(trained):
 @pytest.mark.fast
 def test_rows_a_program_divide_the_rows_and_fit():
     for rows, tokens in ((64, 1000), (64, 41), (60, 300), (7, 2000)):
-        part = rows_a_program(rows, tokens, 8)
+        part = rows_a_program(rows, tokens, 8, budget=LOGITS_BYTES)
         assert rows % part == 0
-        assert part == 1 or part * 8 * tokens**2 * 4 <= evaluation.LOGITS_BYTES
+        assert part == 1 or part * 8 * tokens**2 * 4 <= LOGITS_BYTES
 
 
 @pytest.mark.fast

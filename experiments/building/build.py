@@ -257,5 +257,5 @@ def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:
         seed=settings.seed,
         buckets=lengths.parse(settings.buckets) if settings.buckets else None,
     )
-    check_scorable(evaluation, recipe.model, recipe.task)
+    check_scorable(evaluation, recipe.model, recipe.task, recipe.sharding)
     return evaluation

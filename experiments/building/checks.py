@@ -12,6 +12,7 @@ from ropejax.nn import TransformerSpec
 from ropejax.positions import Abacus
 from ropejax.positions.base import PositionScheme
 from ropejax.seeds import check_seed
+from ropejax.sharding import Sharding
 from ropejax.tasks import Task
 from ropejax.training.places import check_reach
 from ropejax.training.step import apply_model
@@ -38,8 +39,20 @@ class Evaluation:
     buckets: tuple[int, ...] | None = None
 
 
-def check_scorable(evaluation: Evaluation, model: TransformerSpec, task: Task) -> None:
-    """Raises ValueError where a model cannot be scored as asked."""
+def check_scorable(
+    evaluation: Evaluation,
+    model: TransformerSpec,
+    task: Task,
+    sharding: Sharding | None = None,
+) -> None:
+    """Raises ValueError where a model cannot be scored as asked.
+
+    Args:
+        evaluation: how it is to be scored.
+        model: the model.
+        task: what it is scored on.
+        sharding: the mesh that it is scored on; None for one device.
+    """
     if (
         evaluation.samples < 1
         or evaluation.draws < 1
@@ -58,7 +71,7 @@ def check_scorable(evaluation: Evaluation, model: TransformerSpec, task: Task) -
         )
     for length in evaluation.lengths:
         task.tested.check_length(length)
-    check_places(model, task, evaluation.positions, longest, "test")
+    check_places(model, task, evaluation.positions, longest, "test", sharding)
 
 
 def check_counts(config: ConfigDict) -> None:
@@ -85,6 +98,7 @@ def check_places(
     scheme: PositionScheme,
     max_length: int,
     when: str,
+    sharding: Sharding | None = None,
 ) -> None:
     """Raises ValueError where a model cannot read tokens where a scheme places them.
 
@@ -94,10 +108,14 @@ def check_places(
         scheme: where they are placed.
         max_length: the longest input, in symbols.
         when: "training" or "test", for messages.
+        sharding: the mesh that pads them to a length it divides; None for one device.
     """
     task.check_length(max_length)
     num_tokens = task.num_tokens(max_length)
     what = f"{when} inputs of {max_length} symbols are {num_tokens} tokens"
+    if sharding is not None and sharding.padded_length(num_tokens) > num_tokens:
+        num_tokens = sharding.padded_length(num_tokens)
+        what += f", padded to {num_tokens} to divide over the mesh"
     check_reach(
         scheme,
         model.pattern,

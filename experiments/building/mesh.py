@@ -4,6 +4,7 @@ All sizes 1, the default, is one device, and nothing is spread.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,6 +81,44 @@ def _check_one_device(order: str) -> None:
 
 def without_mesh(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a plain config for one device, whatever it was trained on."""
-    here = dict.fromkeys(AXES, 1) | {"sequence_order": ORDERS[0]}
-    alone = {"mesh": dict(config["mesh"]) | here}
-    return dict(config) | alone
+    return on_other_mesh(config, {})
+
+
+def on_other_mesh(config: Mapping[str, Any], sizes: Mapping[str, int]) -> dict:
+    """Returns a plain config for a mesh of other sizes; rules and forms stay.
+
+    Args:
+        config: the config, plain.
+        sizes: sizes by axis; those that are not given are 1.
+    """
+    here = dict.fromkeys(AXES, 1) | dict(sizes)
+    if here["sequence"] == 1:
+        here["sequence_order"] = ORDERS[0]
+    return dict(config) | {"mesh": dict(config["mesh"]) | here}
+
+
+def parse_sizes(text: str, flag: str) -> dict[str, int]:
+    """Returns sizes by mesh axis of `data=4,tensor=-1`.
+
+    Args:
+        text: what was given.
+        flag: the option's name, for messages.
+
+    Raises:
+        ValueError: for anything else, and for members of a population.
+    """
+    sizes = {}
+    for part in text.split(","):
+        name, equals, size = (word.strip() for word in part.partition("="))
+        if not (equals and re.fullmatch("-1|[0-9]+", size)) or name in sizes:
+            raise ValueError(
+                f"{flag}={text!r}: write axis=size, each axis once, as data=4,tensor=2."
+            )
+        sizes[name] = int(size)
+    if "population" in sizes and sizes.pop("population") != 1:
+        raise ValueError(
+            f"{flag}={text!r} is for one model, and the axis population spreads the "
+            "members of a population, each of which costs as much as alone; leave it "
+            "out."
+        )
+    return sizes

@@ -93,19 +93,13 @@ def _hardware(given):
 
 def _sizes(text: str) -> dict[str, int]:
     """Returns sizes by mesh axis of `data=4,tensor=2`."""
-    sizes = {}
-    for part in text.split(","):
-        name, equals, size = (word.strip() for word in part.partition("="))
-        if not (equals and size.isascii() and size.isdigit()) or name in sizes:
-            raise command.UsageError(
-                f"--mesh={text!r}: write axis=size, each axis once, as data=4,tensor=2."
-            )
-        sizes[name] = int(size)
-    if sizes.get("population", 1) > 1:
+    from experiments.building.mesh import parse_sizes
+
+    sizes = parse_sizes(text, "--mesh")
+    if -1 in sizes.values():
         raise command.UsageError(
-            f"--mesh={text!r}: a plan is that of one model, and the axis population "
-            "spreads the members of a population, each of which costs as much as "
-            "alone; leave it out."
+            f"--mesh={text!r}: a plan needs no devices, so there is no rest (-1) of "
+            "them; give a size."
         )
     return sizes
 

@@ -115,12 +115,28 @@ def check_agreement(config: Mapping[str, Any]) -> None:
         )
 
 
-def check_mesh(sharding: Sharding | None) -> None:
-    """Raises ValueError if several processes would each train for themselves."""
+def as_the_first(value: Any) -> Any:
+    """Returns what the first process has, in all that call this.
+
+    Args:
+        value: anything that JSON can hold.
+    """
+    if jax.process_count() == 1:
+        return value
+    return json.loads(gathered(json.dumps(value))[0])
+
+
+def check_mesh(sharding: Sharding | None, flag: str) -> None:
+    """Raises ValueError if several processes would each work for themselves.
+
+    Args:
+        sharding: the mesh that they share; None if there is none.
+        flag: what would give them one, for the message.
+    """
     if sharding is None and jax.process_count() > 1:
         raise ValueError(
             f"{jax.process_count()} processes have {jax.device_count()} devices, but "
-            "the config uses one; give it a mesh, such as --config.mesh.data=-1."
+            f"one is used; give them a mesh, such as {flag}."
         )
 
 

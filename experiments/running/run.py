@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments.building.build import Experiment, build
-from experiments.building.mesh import without_mesh
+from experiments.building.mesh import make_sharding, on_other_mesh, without_mesh
 from experiments.report import tables
 from experiments.results import store as results
 from experiments.results.store import ResultsWriter
@@ -129,7 +129,7 @@ def run_experiment(
     first = processes.is_first()
     console = (console or Console()) if first else Console(quiet=True)
     run = Run(config, build(config), pathlib.Path(folder))
-    processes.check_mesh(run.experiment.recipe.sharding)
+    processes.check_mesh(run.experiment.recipe.sharding, "--config.mesh.data=-1")
     with contextlib.ExitStack() as held:
         held.enter_context(storage.explained(run.folder))
         workdir.check_same(run.folder, config)
@@ -250,16 +250,15 @@ def score_run(
     run: Run, state: TrainState, writer: ResultsWriter, console: Console
 ) -> dict[int, LengthScore]:
     """Scores a state as the run's config says, and appends rows."""
-    experiment = run.experiment
-    sharding = experiment.recipe.sharding
-    params = state.params if sharding is None else sharding.collected(state.params)
+    recipe = run.experiment.recipe
     asked = scoring.Scoring(
-        experiment.recipe.model,
-        experiment.recipe.task,
-        experiment.evaluation,
+        recipe.model,
+        recipe.task,
+        run.experiment.evaluation,
         run.score_labels(int(state.step), positions=run.test_positions),
+        sharding=recipe.sharding,
     )
-    return scoring.score(asked, params, run.folder, writer, console)
+    return scoring.score(asked, state.params, run.folder, writer, console)
 
 
 def read_run(folder: str | pathlib.Path) -> Run:
@@ -278,14 +277,24 @@ def read_run(folder: str | pathlib.Path) -> Run:
     return Run(config, build(without_mesh(config)), folder)
 
 
-def open_run(folder: str | pathlib.Path) -> tuple[Run, TrainState]:
+def open_run(
+    folder: str | pathlib.Path, mesh: Mapping[str, int] | None = None
+) -> tuple[Run, TrainState]:
     """Returns a run and its newest state, without touching its folder.
 
+    Args:
+        folder: the run's workdir.
+        mesh: sizes by axis of the mesh that the state is put on, whatever that of
+            training was; None for one device.
+
     Raises:
-        ValueError: if there is no run, or no checkpoint that can be read.
+        ValueError: if there is no run, no checkpoint that can be read, or the mesh does
+            not fit model or devices.
     """
     run = read_run(folder)
     folder = run.folder
+    if mesh is not None:
+        run = _on_mesh(run, mesh)
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
     experiment = run.experiment
     like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
@@ -294,3 +303,18 @@ def open_run(folder: str | pathlib.Path) -> tuple[Run, TrainState]:
     if state is None:
         raise ValueError(f"{folder} has no checkpoint yet; train longer.")
     return run, state
+
+
+def _on_mesh(run: Run, sizes: Mapping[str, int]) -> Run:
+    """The run with a mesh to read it on: as many rows at once as the mesh cuts."""
+    sharding = make_sharding(on_other_mesh(run.config, sizes))
+    if sharding is None:
+        return run
+    recipe = dataclasses.replace(
+        run.experiment.recipe,
+        sharding=sharding,
+        batch_size=sharding.batch_parts,
+        accumulate=1,
+    )
+    experiment = dataclasses.replace(run.experiment, recipe=recipe)
+    return dataclasses.replace(run, experiment=experiment)

@@ -13,9 +13,11 @@ from experiments.building.checks import Evaluation
 from experiments.evaluation_sets.content import FixedSet
 from experiments.results import store as results
 from experiments.results.store import ResultsWriter
+from experiments.running import processes
 from experiments.running.progress import Bar
 from ropejax.evaluation import LengthScore, evaluate
 from ropejax.nn import TransformerSpec
+from ropejax.sharding import Sharding
 from ropejax.tasks import Batch, Task
 from ropejax.typing import Params
 
@@ -30,6 +32,7 @@ class Scoring:
         evaluation: positions, lengths, and numbers of samples.
         labels: fields of every row: run_id, step, and the test-time settings.
         sets: fixed evaluation sets by length; fresh examples are drawn if None.
+        sharding: the mesh that it is scored on; None for one device.
     """
 
     model: TransformerSpec
@@ -37,6 +40,7 @@ class Scoring:
     evaluation: Evaluation
     labels: Mapping[str, Any]
     sets: Mapping[int, FixedSet] | None = None
+    sharding: Sharding | None = None
 
     def set_hash(self, length: int) -> str | None:
         """Returns the hash of the set that a length is scored on; None if fresh."""
@@ -85,10 +89,11 @@ def score(
     """Scores the lengths that have no row yet, appends rows, and returns all scores.
 
     A row is on disk as soon as its length is done, so that an interrupted evaluation
-    goes on where it was.
+    goes on where it was. Several processes score what the first one has not.
     """
     evaluation = scoring.evaluation
-    scores = known_scores(scoring, folder)
+    known = processes.as_the_first(list(known_scores(scoring, folder).values()))
+    scores = {one.length: one for one in (LengthScore(*row) for row in known)}
     missing = [length for length in evaluation.lengths if length not in scores]
     total = len(evaluation.lengths)
     with Bar("score", total, len(scores), console=console) as bar:
@@ -119,6 +124,7 @@ def score(
                 buckets=evaluation.buckets,
                 on_length=on_length,
                 examples=scoring.examples if scoring.sets else None,
+                sharding=scoring.sharding,
             )
     return dict(sorted(scores.items()))
 

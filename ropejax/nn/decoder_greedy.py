@@ -5,6 +5,7 @@ position scheme works, random ones too. Answers end where the task says they do:
 known number of symbols, or at an end symbol.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ def greedy(
     answer_tokens: tuple[int, ...],
     end_symbol: int | None = None,
     use_cache: bool | None = None,
+    held: Callable[[Any], Any] | None = None,
 ) -> Int[Array, "B M"]:
     """Returns the answers that a model decodes greedily.
 
@@ -43,6 +45,8 @@ def greedy(
         end_symbol: the output symbol that ends an answer; zeros follow.
         use_cache: read each token once, or the whole row for each (which any model
             can); None for a cache where the model has one that serves.
+        held: places what is kept between symbols on devices; None leaves it to the
+            compiler.
 
     Returns:
         Output symbols `[B, M]`, M = `P + 1 - max_prompt`; zeros behind an answer's end.
@@ -56,6 +60,7 @@ def greedy(
     if use_cache is None:
         use_cache = can_cache(model, placement, prompts)
     read_as = jnp.asarray(answer_tokens, jnp.int32)
+    held = held or (lambda memory: memory)
     if use_cache:
         logits, memory = model.start(
             tokens[:, :max_prompt], placement, prompts, capacity=tokens.shape[1]
@@ -92,11 +97,12 @@ def greedy(
         number, symbols, answers, ended, memory = carry
         logits, memory = further(memory, symbols, prompts + number - 1)
         symbols, ended = chosen(logits, ended, number)
-        return number + 1, symbols, answers.at[:, number].set(symbols), ended, memory
+        answers = answers.at[:, number].set(symbols)
+        return number + 1, symbols, answers, ended, held(memory)
 
     symbols, ended = chosen(logits, jnp.zeros((size,), bool), 0)
     answers = jnp.zeros((size, room), jnp.int32).at[:, 0].set(symbols)
-    carry = (jnp.int32(1), symbols, answers, ended, memory)
+    carry = (jnp.int32(1), symbols, answers, ended, held(memory))
     return jax.lax.while_loop(going_on, step, carry)[2]
 
 
@@ -122,6 +128,7 @@ def decode_batch(
     max_length: int,
     same_length: bool = False,
     use_cache: bool | None = None,
+    held: Callable[[Any], Any] | None = None,
 ) -> Int[Array, "B P"]:
     """Returns what a model answers at each place of a batch, decoded greedily.
 
@@ -133,6 +140,7 @@ def decode_batch(
         max_length: the length that the batch is padded to, in symbols (static).
         same_length: promises that all rows are of one length.
         use_cache: see `greedy`.
+        held: see `greedy`.
 
     Returns:
         Output symbols `[B, P]` where the targets are, zero elsewhere.
@@ -151,6 +159,7 @@ def decode_batch(
         answer_tokens=task.answer_tokens,
         end_symbol=task.end_symbol,
         use_cache=use_cache,
+        held=held,
     )
     number = jnp.arange(batch.tokens.shape[1]) - (prompts.reshape(-1, 1) - 1)
     number = jnp.clip(jnp.broadcast_to(number, batch.tokens.shape), 0)

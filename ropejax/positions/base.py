@@ -9,9 +9,11 @@ or the batch size.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
 
 from ropejax.number_types import widened
@@ -84,16 +86,34 @@ class Placement:
         """
 
         def cut(array, axis):
-            if array.shape[axis] != of:
-                return array
             return jax.lax.dynamic_slice_in_dim(array, first, count, axis)
 
+        return self._of_rows(cut, of)
+
+    def with_rows(self, of: int, extra: int) -> "Placement":
+        """Returns the placement with the last row repeated.
+
+        Args:
+            of: rows of the batch; arrays of a single row serve any number of them.
+            extra: how many more.
+        """
+
+        def longer(array, axis):
+            widths = [(0, extra * (at == axis)) for at in range(array.ndim)]
+            return jnp.pad(array, widths, mode="edge")
+
+        return self._of_rows(longer, of)
+
+    def _of_rows(self, change: Callable[[Array, int], Array], of: int) -> "Placement":
+        """Changes, along the axis given, the arrays that have a row for each of `of`."""
+
+        def changed(array, axis):
+            return change(array, axis) if array.shape[axis] == of else array
+
         own, shared = self.layers()
-        if not self.per_layer:
-            own, shared = {}, own | shared
         order = {"order": shared.pop("order")} if "order" in shared else {}
-        own = jax.tree.map(lambda array: cut(array, 1), own)
-        shared = jax.tree.map(lambda array: cut(array, 0), shared)
+        own = jax.tree.map(lambda array: changed(array, 1), own)
+        shared = jax.tree.map(lambda array: changed(array, 0), shared)
         return Placement(**own, **shared, **order, per_layer=self.per_layer)
 
     def tokens(self, length: int, *, layer: int | None = None, **known) -> Tokens:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from ropejax.attention import SequenceParallel
+from ropejax.attention import Cache, SequenceParallel
 from ropejax.attention.zigzag import zigzag_order
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import Placement
@@ -24,6 +24,9 @@ from ropejax.sharding.rules import Names, Rules
 
 HIDDEN = ("batch", "length", None)
 """What the axes of hidden states `[B, L, D]` mean."""
+
+CACHED = (None, "layers", "batch", None, "kv_heads", None)
+"""What those of cached keys and values mean: loops, repeated layers, `[B, C, K, H]`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +67,27 @@ class Sharding(Settings):
         return dict(self.mesh.shape)
 
     @property
+    def batch_parts(self) -> int:
+        """Into how many parts the rows of a batch are cut."""
+        return self.rules.parts("batch", self.sizes)
+
+    @property
     def length_parts(self) -> int:
         """Into how many parts a sequence is cut."""
         return self.rules.parts("length", self.sizes)
+
+    @property
+    def by_rows(self) -> "Sharding":
+        """The same mesh where devices that share a sequence share rows instead.
+
+        That is how tokens are decoded: one at a time, so that none can be spread.
+        """
+        if not self._axes("length"):
+            return self
+        rows = self.rules.mesh_axes("batch") + self.rules.mesh_axes("length")
+        changes = {"batch": rows, "length": ()}
+        rules = Rules.of(dict(self.rules.changes) | changes)
+        return dataclasses.replace(self, rules=rules, sequence_order=checks.ORDERS[0])
 
     def check(self, model: TransformerSpec, batch_size: int) -> None:
         """Raises ValueError where a model or its batches cannot be spread so.
@@ -172,21 +193,52 @@ class Sharding(Settings):
     def batch(self, batch: Any) -> Any:
         """Returns a batch held by rows and tokens over the mesh; under `jax.jit` only.
 
-        Sequences that do not divide over their mesh axis are padded at the end with
-        zeros (False in masks), which alters nothing: rows know their lengths.
+        Args:
+            batch: arrays `[B]` or `[B, P]`, which `padded` makes longer if need be.
+        """
+
+        def placed(x):
+            spec = self._spec(HIDDEN[: x.ndim])
+            return jax.lax.with_sharding_constraint(x, self.named(spec))
+
+        return jax.tree.map(placed, self.padded(batch))
+
+    def padded(self, batch: Any) -> Any:
+        """Returns a batch whose sequences divide over their mesh axis.
+
+        They are padded at the end with zeros (False in masks), which alters nothing:
+        rows know their lengths.
 
         Args:
             batch: arrays `[B]` or `[B, P]`.
         """
 
+        def longer(x):
+            if x.ndim == 1:
+                return x
+            extra = self.padded_length(x.shape[1]) - x.shape[1]
+            return jnp.pad(x, [(0, 0), (0, extra)])
+
+        return jax.tree.map(longer, batch)
+
+    def caches(self, memory: Any) -> Any:
+        """Returns what decoding keeps, keys and values held by rows and heads.
+
+        Args:
+            memory: any tree with caches of all layers; under `jax.jit` only.
+        """
+
         def placed(x):
-            if x.ndim > 1:
-                extra = self.padded_length(x.shape[1]) - x.shape[1]
-                x = jnp.pad(x, [(0, 0), (0, extra)])
-            spec = self._spec(HIDDEN[: x.ndim])
+            spec = self.rules.spec(CACHED, x.shape, self.sizes)
             return jax.lax.with_sharding_constraint(x, self.named(spec))
 
-        return jax.tree.map(placed, batch)
+        def of_cache(found):
+            if not isinstance(found, Cache):
+                return found
+            return dataclasses.replace(found, k=placed(found.k), v=placed(found.v))
+
+        is_cache = lambda x: isinstance(x, Cache)
+        return jax.tree.map(of_cache, memory, is_leaf=is_cache)
 
     def ordered(self, batch: Any, placement: Placement) -> tuple[Any, Placement]:
         """Returns a batch stored in the order in which devices are to hold its tokens.
@@ -205,19 +257,6 @@ class Sharding(Settings):
             lambda x: jnp.take(x, order, axis=1) if x.ndim > 1 else x, batch
         )
         return self.batch(moved), dataclasses.replace(placement, order=order)
-
-    def collected(self, tree: Any) -> Any:
-        """Returns whole arrays on one device of this process, as before any mesh.
-
-        Every process of the mesh must call it.
-
-        Args:
-            tree: arrays on the mesh.
-        """
-        one = jax.tree.map(
-            lambda x: x.addressable_data(0), jax.jit(self.everywhere)(tree)
-        )
-        return jax.device_put(one, jax.local_devices()[0])
 
     def everywhere(self, tree: Any) -> Any:
         """Returns arrays held whole by every device; under `jax.jit` only."""

@@ -127,14 +127,30 @@ def start_training(
         fields: `name=value`, over `SMALL`.
         per_process: further words of each.
     """
+    words = training_words(folder, compiled, fields)
+    return start_together(words, folder.with_name(folder.name + ".logs"), per_process)
+
+
+def start_together(
+    words: Sequence[str],
+    logs: pathlib.Path,
+    per_process: Sequence[Sequence[str]] = ((), ()),
+) -> Pair:
+    """Starts a command twice, as two processes that find each other.
+
+    Args:
+        words: the command, after `python`.
+        logs: folder for what they print.
+        per_process: further words of each.
+    """
     words = [
-        *training_words(folder, compiled, fields),
+        *words,
         *("--distributed", "--num_processes=2"),
         f"--coordinator=127.0.0.1:{free_port()}",
         f"--heartbeat_s={HEARTBEAT_S}",
     ]
     own = [(f"--process_id={at}", *more) for at, more in enumerate(per_process)]
-    return start(words, folder.with_name(folder.name + ".logs"), own)
+    return start(words, logs, own)
 
 
 def training_words(

@@ -1,13 +1,22 @@
 """A config's mesh, from its fields to the devices and to a resumed run."""
 
 import math
+from functools import partial
 
 import jax
 import pytest
+from rich.console import Console
 
 from configs import base
 from experiments.building.build import build
-from experiments.building.mesh import make_sharding, without_mesh
+from experiments.building.mesh import (
+    make_sharding,
+    on_other_mesh,
+    parse_sizes,
+    without_mesh,
+)
+from experiments.evaluate import evaluate_run
+from experiments.results import store as results
 from experiments.running import workdir
 from experiments.running.run import run_experiment
 
@@ -71,6 +80,49 @@ def test_meshes_are_refused_by_name(mesh, message):
         return
     with pytest.raises(ValueError, match=message):
         build(config_with(**mesh))
+
+
+def test_a_run_is_scored_on_a_mesh_as_on_one_device(tmp_path):
+    """Whatever the mesh of training was, and though 6 rows fill no 4 devices."""
+    config = config_with(sequence=2, data=4)
+    config.train.steps = 2
+    quiet = Console(quiet=True)
+    run_experiment(config, tmp_path, console=quiet, summary=False)
+    ask = partial(
+        evaluate_run,
+        tmp_path,
+        lengths_text="2,5",
+        changes={"samples": 12, "draws": 2},
+        console=quiet,
+    )
+    on_mesh = ask(mesh={"fsdp": 2, "data": 2, "tensor": 2})
+    kept = results.read(tmp_path).to_pylist()
+    assert ask() == on_mesh  # known, since a mesh is no part of what is asked
+    assert results.read(tmp_path).to_pylist() == kept
+    (tmp_path / "results").rename(tmp_path / "before")
+    again = ask()
+    for length, score in again.items():
+        assert score.loss == pytest.approx(on_mesh[length].loss, rel=1e-5)
+        assert score._replace(loss=0.0) == on_mesh[length]._replace(loss=0.0)
+
+
+def test_meshes_to_score_on_are_refused_by_name(tmp_path):
+    for text, message in {
+        "data": "axis=size",
+        "data=2,data=4": "each axis once",
+        "data=two": "axis=size",
+        "population=2": "leave it out",
+    }.items():
+        with pytest.raises(ValueError, match=f"--mesh='{text}'.*{message}"):
+            parse_sizes(text, "--mesh")
+    assert parse_sizes("data=-1, tensor=2", "--mesh") == {"data": -1, "tensor": 2}
+    assert on_other_mesh(
+        {"mesh": {"fsdp": 8, "sequence_order": "zigzag", "rules": "vocab=()"}},
+        {"sequence": 2},
+    )["mesh"] == {
+        **dict.fromkeys(("replica", "data", "fsdp", "tensor"), 1),
+        **{"sequence": 2, "sequence_order": "zigzag", "rules": "vocab=()"},
+    }
 
 
 def test_a_run_is_the_same_run_on_another_mesh():

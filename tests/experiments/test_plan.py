@@ -166,7 +166,7 @@ def test_a_plan_that_does_not_fit_says_what_would(capsys):
         (["--config.mesh.tensor=3"], "num_heads=8"),
         (["--config.mesh.data=-1"], "mesh.data=-1 depends"),
         (["--memory_gb=0"], "positive"),
-        (["--mesh=data=2,population=2"], "a plan is that of one model"),
+        (["--mesh=data=2,population=2"], "is for one model, and the axis population"),
         (["--mesh=data=²"], "axis=size"),
         (["--mesh=data=0"], "'data' must be a positive integer"),
         (["--mesh=sequence=2", ZIGZAG + "zigzog"], "Did you mean 'zigzag'"),

@@ -7,6 +7,7 @@ whatever they ended with, until both end well.
 import functools
 import json
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from configs import base
+from experiments.evaluate import evaluate_run
 from experiments.results import store as results
 from experiments.running import processes
 from experiments.running.interrupt import RESTART
@@ -28,6 +30,7 @@ from tests.experiments.process_pair import (
     SMALL,
     saved_steps,
     start,
+    start_together,
     start_training,
     training_words,
 )
@@ -86,20 +89,77 @@ def assert_same_end(folder: Path, wanted: Path) -> None:
 # Together
 
 
-def test_two_processes_train_as_one_does(tmp_path, straight):
+def train_here(folder, steps):
+    """Trains in this process, on its eight devices."""
     config = base.get_config()
-    config.update_from_flattened_dict(SMALL | {"train.steps": STEPS})
-    run_experiment(config, tmp_path, console=Console(quiet=True))
-    (_, two), (_, one) = open_run(straight), open_run(tmp_path)
-    assert int(two.step) == STEPS
+    config.update_from_flattened_dict(SMALL | {"train.steps": steps})
+    run_experiment(config, folder, console=Console(quiet=True))
+
+
+def assert_close(folder: Path, wanted: Path) -> None:
+    """Two runs agree but for the order in which numbers were added up."""
+    (_, one), (_, two) = open_run(folder), open_run(wanted)
+    assert int(one.step) == int(two.step)
     close = functools.partial(np.testing.assert_allclose, rtol=0, atol=2e-5)
-    jax.tree.map(close, two.params, one.params)
-    counts = ("step", "length", "tokens", "rows")
-    assert rows(straight, "evaluation", *counts) == rows(
-        tmp_path, "evaluation", *counts
-    )
-    curves = (rows(f, "training", "step", "loss") for f in (straight, tmp_path))
-    np.testing.assert_allclose(*curves, rtol=0, atol=1e-5)
+    jax.tree.map(close, one.params, two.params)
+    for kind, *names in (
+        ("training", "step", "loss"),
+        ("evaluation", "step", "length", "tokens", "rows", "correct", "loss"),
+    ):
+        found = (rows(one, kind, *names) for one in (folder, wanted))
+        np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of the same run, in this process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    train_here(folder, STEPS)
+    return folder
+
+
+def test_two_processes_train_and_score_as_one_does(straight, alone):
+    assert saved_steps(straight)[-1] == STEPS
+    assert_close(straight, alone)
+
+
+def test_a_run_goes_on_with_another_number_of_processes(
+    tmp_path, straight, alone, compiled
+):
+    """What two began one ends, and what one began two end."""
+    ended_by_one = shutil.copytree(straight, tmp_path / "one")
+    ended_by_two = shutil.copytree(alone, tmp_path / "two")
+    train_here(ended_by_one, STEPS + 4)
+    with train(ended_by_two, compiled, STEPS + 4) as pair:
+        assert pair.wait(STARTED_S) == [0, 0], "\n".join(pair.said())
+    assert saved_steps(ended_by_one)[-1] == saved_steps(ended_by_two)[-1] == STEPS + 4
+    assert_close(ended_by_one, ended_by_two)
+
+
+def test_two_processes_score_a_run_together(tmp_path, alone):
+    """As one device does, each half of the rows; only the first writes and speaks."""
+    folder, here = (shutil.copytree(alone, tmp_path / name) for name in ("two", "one"))
+    words = ["-m", "experiments.evaluate", f"--workdir={folder}", "--lengths=3"]
+    words += ["--samples=12", "--draws=1", "--mesh=data=4,fsdp=2"]
+    with start_together(words, tmp_path / "logs") as pair:
+        assert pair.wait(STARTED_S) == [0, 0], "\n".join(pair.said())
+    first, second = pair.said()
+    assert "scoring step" in first
+    assert "scoring step" not in second
+    changes = {"samples": 12, "draws": 1}
+    quiet = Console(quiet=True)
+    evaluate_run(here, lengths_text="3", changes=changes, console=quiet)
+    assert_close(folder, here)
+    assert (3, 12) in rows(folder, "evaluation", "length", "rows")
+
+
+def test_processes_that_are_asked_for_other_scores_are_refused(tmp_path, alone):
+    words = ["-m", "experiments.evaluate", f"--workdir={alone}", "--mesh=data=8"]
+    own = ([], ["--samples=8"])
+    with start_together(words, tmp_path / "logs", own) as pair:
+        assert pair.wait(STARTED_S) == [2, 2], "\n".join(pair.said())
+    for text in pair.said():
+        assert "changes.samples is 'absent' in process 0 and 8 in process 1" in text
 
 
 def test_only_the_first_process_speaks_and_writes_rows(straight):

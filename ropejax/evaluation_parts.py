@@ -1,0 +1,107 @@
+"""Rows of one length, some at a time: on one device, or spread over a mesh."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from ropejax.positions.base import Placement
+from ropejax.sharding import Sharding
+from ropejax.tasks.base import Batch
+
+LOGITS_BYTES = 2**25
+"""Rows a program are chosen so that a layer's attention logits take about this."""
+
+DECODING_BYTES = 2**28
+"""The same for rows that are decoded together, each symbol's cost being fixed."""
+
+
+def in_parts(
+    count: Callable[[Batch, Placement], Any],
+    batch: Batch,
+    placement: Placement,
+    *,
+    num_heads: int,
+    budget: int,
+    sharding: Sharding | None = None,
+) -> Any:
+    """Returns what a function finds in each part of a batch, one after the other.
+
+    On a mesh, a part has rows for all devices.
+
+    Args:
+        count: the function, of some rows and where their tokens are.
+        batch: rows of one length, their number a multiple of `row_parts`.
+        placement: where their tokens are.
+        num_heads: attention heads.
+        budget: bytes of a layer's attention logits on a device.
+        sharding: how a part is spread over a mesh; None for one device.
+
+    Returns:
+        What `count` returns, with a leading axis of parts.
+    """
+    of, num_tokens = batch.tokens.shape
+    at_once = 1 if sharding is None else sharding.batch_parts
+    if sharding is not None:
+        budget *= sharding.mesh.size // at_once
+    rows = at_once * rows_a_program(of // at_once, num_tokens, num_heads, budget=budget)
+
+    def part(first_row: Int[Array, ""]) -> Any:
+        some = jax.tree.map(
+            lambda x: jax.lax.dynamic_slice_in_dim(x, first_row, rows), batch
+        )
+        where = placement.rows(first_row, rows, of)
+        if sharding is not None:
+            some, where = sharding.ordered(sharding.batch(some), where)
+        return count(some, where)
+
+    return jax.lax.map(part, jnp.arange(0, of, rows))
+
+
+def filled(
+    batch: Batch, placement: Placement, parts: int
+) -> tuple[Batch, Placement, int]:
+    """Returns rows that divide into parts: the last one is repeated, unscored.
+
+    Args:
+        batch: the rows.
+        placement: where their tokens are.
+        parts: what the number of rows must be a multiple of.
+
+    Returns:
+        Batch and placement, and the number of rows added, whose masks are all False.
+    """
+    of = batch.tokens.shape[0]
+    extra = -of % parts
+    if not extra:
+        return batch, placement, 0
+
+    def longer(x):
+        return jnp.pad(x, [(0, extra)] + [(0, 0)] * (x.ndim - 1), mode="edge")
+
+    real = jnp.arange(of + extra)[:, None] < of
+    batch = jax.tree.map(longer, batch)
+    batch = batch._replace(
+        target_mask=batch.target_mask & real, score_mask=batch.score_mask & real
+    )
+    return batch, placement.with_rows(of, extra), extra
+
+
+def rows_a_program(rows: int, num_tokens: int, num_heads: int, *, budget: int) -> int:
+    """Returns how many of `rows` to run at once: the most that fit a budget.
+
+    Args:
+        rows: rows in all.
+        num_tokens: tokens a row.
+        num_heads: attention heads.
+        budget: bytes of a layer's attention logits.
+
+    Returns:
+        A divisor of `rows`, at least 1.
+    """
+    fitting = max(1, budget // (4 * num_heads * num_tokens**2))
+    return max(
+        part for part in range(1, rows + 1) if rows % part == 0 and part <= fitting
+    )
