@@ -41,7 +41,7 @@ def get_config(arg: str = "") -> ConfigDict:
 
     config.model = model = ConfigDict()
     model.kind = "encoder"  # or decoder, encoder_decoder: read answers back; rnn, ...
-    model.kind_options = ""  # settings of a kind: cell_width=8, or cross=Rotary()
+    model.kind_options = ""  # settings of a kind: block=GAU(), or cross=Rotary()
     model.num_layers = 5  # layers
     model.embed_dim = 64  # width of the model, channels
     model.num_heads = 8  # attention heads; they divide embed_dim

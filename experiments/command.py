@@ -96,6 +96,7 @@ def config_help() -> str:
 
 def print_catalogues() -> int:
     """Prints tasks, encodings, position schemes and curricula, one line each."""
+    from experiments.building.blocks import BLOCKS
     from ropejax.encodings import ENCODINGS
     from ropejax.nn import NORMALIZERS, QK_NORMS, ROW_SCALES
     from ropejax.nn.patterns import PATTERNS
@@ -111,6 +112,7 @@ def print_catalogues() -> int:
         "encodings (encoding.name)": ENCODINGS,
         "position schemes (positions.name, eval.positions)": POSITIONS,
         "layer patterns (model.pattern)": PATTERNS,
+        "layers (model.kind_options, block=GAU())": BLOCKS,
         "what replaces the softmax (model.normalizer)": NORMALIZERS,
         "normalized queries and keys (model.qk_norm)": QK_NORMS,
         "learned factors on logits (model.row_scale)": ROW_SCALES,

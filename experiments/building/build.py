@@ -9,13 +9,13 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
 from experiments import lengths
 from experiments.building import options
+from experiments.building.blocks import make_layers
 from experiments.building.checks import (
     Evaluation,
     check_counts,
@@ -48,9 +48,6 @@ from ropejax.nn.recurrent import RecurrentSpec
 from ropejax.tasks import Task
 from ropejax.training import CURRICULA, Recipe, adam, even_buckets, schedule
 
-ACTIVATIONS = types.MappingProxyType(
-    {name: getattr(jax.nn, name) for name in ("relu", "gelu", "silu", "tanh")}
-)
 DTYPES = types.MappingProxyType(
     {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
 )
@@ -145,11 +142,6 @@ def make_model(
     model = config.model
     if is_recurrent(config):
         return make_recurrent(config, task, DTYPES)
-    if model.kind_options and model.kind != KIND:
-        raise ValueError(
-            f"model.kind_options={model.kind_options!r} are of recurrent kinds and "
-            f"{KIND} only; model.kind={model.kind} has fields of its own."
-        )
     if model.num_heads < 1 or model.embed_dim % model.num_heads:
         raise ValueError(
             f"model.num_heads={model.num_heads} must divide "
@@ -167,6 +159,7 @@ def make_model(
         "model.pattern_options",
         defaults=defaults(config, task),
     )
+    layers = make_layers(config, PARTS)
     causal = model.causal or model.kind != "encoder"
     spec = TransformerSpec(
         num_symbols=task.num_symbols,
@@ -174,14 +167,13 @@ def make_model(
         dims=Dims(
             num_heads=model.num_heads,
             num_kv_heads=kv_heads,
-            head_dim=model.embed_dim // model.num_heads,
+            head_dim=layers.head_dim,
             embed_dim=model.embed_dim,
             num_layers=model.num_layers,
             causal=causal,
         ),
         settings=BlockSettings(
-            mlp_dim=model.mlp_factor * model.embed_dim,
-            activation=look_up(model.activation, ACTIVATIONS, "model.activation"),
+            **layers.settings,
             pre_norm=model.pre_norm,
             dropout=model.dropout,
             dtype=look_up(model.dtype, DTYPES, "model.dtype"),

@@ -6,6 +6,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.building import options
+from experiments.building.blocks import BLOCKS
 from experiments.building.trained_length import defaults
 from ropejax.encodings import Encoding
 from ropejax.nn import TransformerSpec
@@ -44,7 +45,13 @@ def make_encoder_decoder(
             )
     where = "model.kind_options"
     own = defaults(config, task)
-    given = options.parse(config.model.kind_options, where, parts, own)
+    known = {**parts, **BLOCKS}
+    given = options.parse(config.model.kind_options, where, known, own)
+    if "block" in given:
+        raise ValueError(
+            f"{where}: block is of encoders and decoders; {KIND} has attention and MLP "
+            "in its layers, since gated attention units leave out cross attention."
+        )
     cross = given.pop("cross", Encoding())
     if given:
         raise ValueError(

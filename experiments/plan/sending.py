@@ -139,8 +139,11 @@ def _of_activations(
     hidden = places * dims.embed_dim * settings.dtype.itemsize
     layers = dims.num_layers * model.loops
     # Two sums of hidden states a layer forwards, two backwards; computed again, the
-    # second one is not needed. And one for each table of symbols that is cut.
+    # second one is not needed. A gated unit has one of each, the only one its second.
+    # And one for each table of symbols that is cut.
     sums = layers * (5 if settings.remat == "full" else 4)
+    if settings.gated:
+        sums = layers * 2
     for axis in _axes(sharding, "heads"):
         yield axis, sums * 2 * _ring(sharding.sizes[axis]) * hidden
     for axis in _axes(sharding, "vocab"):
@@ -198,7 +201,7 @@ class _TokenBytes:
         dims, dtype = model.dims, model.settings.dtype
         length = recipe.task.num_tokens(symbols)
 
-        def made(rng, x, q, k):
+        def made(rng, x, q, k, v):
             lengths = jnp.full((1,), symbols)
             batch = recipe.task.sample(rng, lengths, max_length=symbols)
             placement = recipe.positions(
@@ -216,17 +219,19 @@ class _TokenBytes:
             of_key, _ = encoding.key_features(params, x, k, where)
             where = where.replace(features=of_key)
             views = encoding.keys(params, k, where)
-            return of_query, of_key, views, encoding.values(params, k, where)
+            return of_query, of_key, views, encoding.values(params, v, where)
 
         array = lambda *shape: jax.ShapeDtypeStruct((1, length, *shape), dtype)
         x, q = array(dims.embed_dim), array(dims.num_heads, dims.head_dim)
         k, rng = array(dims.num_kv_heads, dims.head_dim), jax.random.key(0)
-        of_query, of_key, views, values = jax.eval_shape(made, rng, x, q, k)
+        width = model.settings.value_width(dims)
+        v, out = (array(n, width) for n in (dims.num_kv_heads, dims.num_heads))
+        of_query, of_key, views, values = jax.eval_shape(made, rng, x, q, k, v)
         size = lambda tree: _float_bytes(tree) / length
         self.needs_entropy = model.settings.normalizer.needs_entropy
         self.views = size(views)
-        self.pair = size((k, k))
-        self.queries = size((q, q))  # what comes in, and what goes out
+        self.pair = size((k, v))
+        self.queries = size((q, out))  # what comes in, and what goes out
         self.features = size((of_query, of_key))
         self.key_features = size(of_key)
         self.around = size((views, values, of_key))

@@ -13,6 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import lengths
+from experiments.building.blocks import make_layers
 from experiments.building.methods import make_task
 from experiments.building.recurrent import is_recurrent
 from experiments.study.sweep import StudyRun
@@ -77,8 +78,14 @@ def _forward(config: ConfigDict, tokens: int) -> float:
     if is_recurrent(config):  # a gate has two square matrices
         gates = 4 if model.kind == "lstm" else 1
         return 4 * gates * model.num_layers * width**2 * tokens
-    projections = (8 + 4 * model.mlp_factor) * width**2 * tokens
-    attention = (4 * width + SOFTMAX * heads) * tokens**2
+    layers = make_layers(config)
+    inner, expanded = heads * layers.head_dim, layers.settings["mlp_dim"]
+    if layers.settings.get("gated"):
+        projections = (6 * expanded + 2 * inner) * width * tokens
+        attention = (2 * inner + 2 * expanded + SOFTMAX * heads) * tokens**2
+    else:
+        projections = (8 * width + 4 * expanded) * width * tokens
+        attention = (4 * width + SOFTMAX * heads) * tokens**2
     return model.num_layers * model.loops * (projections + attention)
 
 

@@ -24,6 +24,10 @@ from ropejax.typing import Params
 class AttentionStatistics(NamedTuple):
     """Means over the queries of a batch, `[layers, heads]`.
 
+    Weights count as shares of their row, which normalizers such as the sigmoid or the
+    squared ReLU leave at another sum than one. Entropy and distance are means over
+    queries with any weight at all, NaN where none has.
+
     Attributes:
         entropy: in nats.
         largest: the entropy of uniform attention, log n, in nats.
@@ -79,11 +83,12 @@ def attention_statistics(
     """
     valid = np.arange(batch.tokens.shape[1]) < np.asarray(batch.lengths)[:, None]
     seen = jax.device_get(_seen(model, params, batch.tokens, placement, valid))
+    attends = valid[:, None] & seen["attends"]
     return AttentionStatistics(
-        entropy=_mean(seen["entropy"], valid),
+        entropy=_mean(seen["entropy"], attends),
         largest=_mean(seen["largest"], valid),
-        of_largest=_mean(seen["of_largest"], valid[:, None] & (seen["count"] > 1)),
-        distance=_mean(seen["distance"], valid),
+        of_largest=_mean(seen["of_largest"], attends & (seen["count"] > 1)),
+        distance=_mean(seen["distance"], attends),
         of_uniform=_mean(seen["of_uniform"], valid),
     )
 
@@ -108,15 +113,18 @@ def _look(
     """Numbers of each query, small enough to be kept."""
     visible = jnp.broadcast_to(visible, weights.shape)
     count = visible.sum(-1)
-    entropy = attention_entropy(weights)
+    total = weights.sum(-1, keepdims=True)
+    shares = weights / jnp.where(total > 0, total, 1.0)
+    entropy = attention_entropy(shares)
     log_count = jnp.log(jnp.maximum(count, 1))
     uniform = visible / jnp.maximum(count, 1)[..., None]
     return {
         "count": count,
+        "attends": total[..., 0] > 0,
         "entropy": entropy,
         "largest": log_count,
         "of_largest": entropy / jnp.log(jnp.maximum(count, 2)),
-        "distance": mean_distance(weights, where, where),
+        "distance": mean_distance(shares, where, where),
         "of_uniform": mean_distance(uniform, where, where),
     }
 

@@ -15,6 +15,7 @@ from ropejax.attention.normalizers import Softmax as Softmax
 from ropejax.attention.normalizers import StickBreaking as StickBreaking
 from ropejax.attention.requests import Request as Request
 from ropejax.attention.sequence_parallel import SequenceParallel as SequenceParallel
+from ropejax.attention.squared_relu import SquaredReLU as SquaredReLU
 from ropejax.attention.temperature import AdaptiveTemperature as AdaptiveTemperature
 from ropejax.attention.visibility import visible_counts as visible_counts
 from ropejax.attention.visibility import visible_pairs as visible_pairs

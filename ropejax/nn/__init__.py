@@ -8,6 +8,8 @@ from ropejax.nn.decoder_greedy import greedy as greedy
 from ropejax.nn.dropout import dropout as dropout
 from ropejax.nn.encoder_decoder import EncoderDecoder as EncoderDecoder
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec as EncoderDecoderSpec
+from ropejax.nn.gated import GatedAttention as GatedAttention
+from ropejax.nn.gated import GatedBlock as GatedBlock
 from ropejax.nn.query_key_norm import QK_NORMS as QK_NORMS
 from ropejax.nn.row_scales import ROW_SCALES as ROW_SCALES
 from ropejax.nn.transformer import LayerKind as LayerKind

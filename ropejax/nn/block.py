@@ -1,4 +1,4 @@
-"""One layer of a Transformer: attention and MLP, each with its residual and norm."""
+"""What layers of a Transformer are: attention and MLP, each with residual and norm."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from ropejax.nn.parameters import projection_init
 from ropejax.nn.query_key_norm import Unnormalized
 from ropejax.nn.remat import check_remat
 from ropejax.nn.row_scales import Unscaled
+from ropejax.nn.self_attention import SelfAttention
 from ropejax.nn.weighting import Weighting
 from ropejax.settings import Settings
 from ropejax.tokens import Tokens
@@ -27,8 +28,8 @@ class BlockSettings(Settings):
     """What every layer of a model has in common.
 
     Attributes:
-        mlp_dim: hidden width of the MLP, F.
-        activation: the MLP's activation.
+        mlp_dim: hidden width of the MLP, F; of gated units, their expanded width.
+        activation: the MLP's activation, or the gated units'.
         pre_norm: normalize what enters each part rather than each sum.
         dropout: probability of dropping an element of each part's output.
         dtype: dtype of the computation; parameters stay float32.
@@ -41,6 +42,8 @@ class BlockSettings(Settings):
         qk_norm: what normalizes queries and keys, before the position encoding.
         row_scale: the learned factor on the logits of each query.
         attention_dropout: probability of dropping an attention weight.
+        gated: layers are gated attention units (`ropejax.nn.gated`), each in place of
+            attention and MLP.
         hidden_sharding: how hidden states `[B, L, D]` are held over devices; None
             leaves it to the compiler.
 
@@ -60,6 +63,7 @@ class BlockSettings(Settings):
     qk_norm: Unnormalized = Unnormalized()
     row_scale: Unscaled = Unscaled()
     attention_dropout: float = 0.0
+    gated: bool = False
 
     def __post_init__(self):
         check_remat(self.remat)
@@ -71,30 +75,25 @@ class BlockSettings(Settings):
             self.normalizer, self.qk_norm, self.row_scale, self.attention_dropout
         )
 
+    def value_width(self, dims: Dims) -> int:
+        """Returns the width of each head's values.
 
-class Block(nnx.Module):
-    """Attention and MLP with residuals.
+        Args:
+            dims: the model's sizes.
+        """
+        return self.mlp_dim // dims.num_heads if self.gated else dims.head_dim
 
-    Post-norm (Vaswani et al. 2017): `y = norm(x + attention(x))`, `norm(y + mlp(y))`.
-    Pre-norm (Xiong et al. 2020): `y = x + attention(norm(x))`, `y + mlp(norm(y))`.
+
+class Layer(nnx.Module):
+    """A layer around self-attention; what derives from it says what is `around` it.
+
+    Attributes:
+        settings: what all layers of its model have in common.
+        attention: its self-attention.
     """
 
-    def __init__(
-        self, dims: Dims, settings: BlockSettings, encoding: Encoding, *, rngs: nnx.Rngs
-    ):
-        width, dtype = dims.embed_dim, settings.dtype
-        self.settings = settings
-        self.attention = MultiHeadAttention(
-            dims, encoding, dtype=dtype, weighting=settings.weighting, rngs=rngs
-        )
-        self.attention_norm = nnx.LayerNorm(width, dtype=dtype, rngs=rngs)
-        self.mlp_in = nnx.Linear(
-            width, settings.mlp_dim, kernel_init=projection_init, dtype=dtype, rngs=rngs
-        )
-        self.mlp_out = nnx.Linear(
-            settings.mlp_dim, width, kernel_init=projection_init, dtype=dtype, rngs=rngs
-        )
-        self.mlp_norm = nnx.LayerNorm(width, dtype=dtype, rngs=rngs)
+    settings: BlockSettings
+    attention: SelfAttention
 
     def __call__(
         self,
@@ -155,10 +154,44 @@ class Block(nnx.Module):
         Returns:
             Hidden states `[B, L, D]`.
         """
+        raise NotImplementedError(f"{type(self).__name__} must define around.")
+
+    def held(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """Returns hidden states held over devices as the settings say."""
+        if self.settings.hidden_sharding is None:
+            return x
+        return jax.lax.with_sharding_constraint(x, self.settings.hidden_sharding)
+
+
+class Block(Layer):
+    """Attention and MLP with residuals.
+
+    Post-norm (Vaswani et al. 2017): `y = norm(x + attention(x))`, `norm(y + mlp(y))`.
+    Pre-norm (Xiong et al. 2020): `y = x + attention(norm(x))`, `y + mlp(norm(y))`.
+    """
+
+    def __init__(
+        self, dims: Dims, settings: BlockSettings, encoding: Encoding, *, rngs: nnx.Rngs
+    ):
+        width, dtype = dims.embed_dim, settings.dtype
+        self.settings = settings
+        self.attention = MultiHeadAttention(
+            dims, encoding, dtype=dtype, weighting=settings.weighting, rngs=rngs
+        )
+        self.attention_norm = nnx.LayerNorm(width, dtype=dtype, rngs=rngs)
+        self.mlp_in = nnx.Linear(
+            width, settings.mlp_dim, kernel_init=projection_init, dtype=dtype, rngs=rngs
+        )
+        self.mlp_out = nnx.Linear(
+            settings.mlp_dim, width, kernel_init=projection_init, dtype=dtype, rngs=rngs
+        )
+        self.mlp_norm = nnx.LayerNorm(width, dtype=dtype, rngs=rngs)
+
+    def around(self, x, attend, *, rng=None, first_row=0, index=None):
+        """Applies attention and MLP."""
         rngs = (None, None) if rng is None else jax.random.split(rng)
         rate = self.settings.dropout
-        if self.settings.hidden_sharding is not None:
-            x = jax.lax.with_sharding_constraint(x, self.settings.hidden_sharding)
+        x = self.held(x)
 
         def mlp(h):
             out = self.mlp_out(self.settings.activation(self.mlp_in(h)))

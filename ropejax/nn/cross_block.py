@@ -141,8 +141,7 @@ class CrossBlock(Block):
         """
         rngs = (None,) * 3 if rng is None else jax.random.split(rng, 3)
         settings = self.settings
-        if settings.hidden_sharding is not None:
-            x = jax.lax.with_sharding_constraint(x, settings.hidden_sharding)
+        x = self.held(x)
         mlp = lambda h: self.mlp_out(settings.activation(self.mlp_in(h)))
         parts = (
             (attend, self.attention_norm),

@@ -209,7 +209,7 @@ def cached_attention(
     """Self-attention of further tokens, to those in the cache and to themselves.
 
     Args:
-        attention: a `MultiHeadAttention`.
+        attention: a `SelfAttention`, such as `MultiHeadAttention`.
         x: the tokens' hidden states, `[B, T, D]`.
         where: where they are.
         cache: earlier tokens; None if there are none.
@@ -228,7 +228,7 @@ def cached_attention(
     known = where if cache is None else read(cache)
     state = None if cache is None else cache.state
     params = encoding.prepare(shared, own, where, known, dims)
-    q, k, v = attention.queries(x), attention.keys(x), attention.value(x)
+    q, k, v = attention.projected(x)
     query = where.replace(features=encoding.query_features(params, x, q, where, state))
     features, state = encoding.key_features(params, x, k, where, state)
     key = stored.replace(features=features)
@@ -246,7 +246,7 @@ def cached_attention(
         mask=mask,
         **attention.how(x, where, read(cache), mask),
     )
-    return attention.out(out), cache
+    return attention.output(x, out), cache
 
 
 def tokens_at(

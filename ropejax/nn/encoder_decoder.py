@@ -68,6 +68,11 @@ class EncoderDecoderSpec:
     def __post_init__(self):
         if not self.dims.causal:
             raise ValueError("dims.causal must be True: it is the decoder's.")
+        if self.settings.gated:
+            raise ValueError(
+                "an encoder-decoder has no gated attention units, which the papers "
+                "leave without cross attention; set gated=False, or use a decoder."
+            )
         for encoding in (self.encoding, self.cross):
             # Refuses what the encoder and cross attention, which see all, cannot serve.
             TransformerSpec(

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ropejax.attention import attend
-from ropejax.nn.attention import MultiHeadAttention
-from ropejax.nn.block import Block
+from ropejax.nn.block import Layer
 from ropejax.nn.parameters import as_arrays
+from ropejax.nn.self_attention import SelfAttention
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
@@ -67,7 +67,7 @@ def remembered(
 
 
 def layer_with_memory(
-    block: Block,
+    block: Layer,
     x: Float[Array, "B L D"],
     where: Tokens,
     memory: Memory | None,
@@ -120,7 +120,7 @@ def layer_with_memory(
 
 
 def attend_with_memory(
-    attention: MultiHeadAttention,
+    attention: SelfAttention,
     x: Float[Array, "B L D"],
     where: Tokens,
     memory: Memory | None,
@@ -167,7 +167,7 @@ def attend_with_memory(
     both, key = jnp.concatenate([past, x], axis=1), joined(memory.where, where)
     own = as_arrays(attention.encoding_params)
     params = encoding.prepare(shared, own, where, key, attention.dims)
-    q, k, v = attention.queries(x), attention.keys(both), attention.value(both)
+    q, k, v = attention.queries(x), attention.keys(both), attention.values(both)
     size = memory.where.length
     _, state = encoding.key_features(params, past, k[:, :size], memory.where)
     features, _ = encoding.key_features(params, both, k, key)
@@ -186,7 +186,7 @@ def attend_with_memory(
         **attention.how(x, where, key, mask),
         **attention.weighting.dropping(rng, 0),
     )
-    return attention.out(out)
+    return attention.output(x, out)
 
 
 def joined(before: Tokens, after: Tokens) -> Tokens:

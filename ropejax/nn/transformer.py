@@ -20,6 +20,7 @@ from ropejax.encodings import Dims, Encoding
 from ropejax.nn.block import Block, BlockSettings
 from ropejax.nn.decoder import CachedPasses
 from ropejax.nn.dropout import check_rate, dropout
+from ropejax.nn.gated import GatedBlock, check_gated
 from ropejax.nn.looped import LoopSpan, check_loops, walk_layers
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
 from ropejax.nn.remat import rematerialized
@@ -110,11 +111,12 @@ class Transformer(CachedPasses, nnx.Module):
                 rngs.params(), (spec.num_symbols, dims.embed_dim), jnp.float32
             )
         )
+        make = GatedBlock if settings.gated else Block
         shared, layers = {}, {}
         for at, kind in enumerate(spec.pattern):
             shared[f"kind_{at}"] = kind.encoding.init_shared(rngs.params(), dims)
             layers[f"kind_{at}"] = jax.vmap(
-                lambda rng, kind=kind: Block(
+                lambda rng, kind=kind: make(
                     dims, settings, kind.encoding, rngs=nnx.Rngs(rng)
                 )
             )(jax.random.split(rngs.params(), repeats))
@@ -286,3 +288,5 @@ def check_sizes(spec: TransformerSpec) -> None:
                 "model.causal=True, or choose a bidirectional encoding."
             )
         kind.encoding.check(dims)
+    if spec.settings.gated:
+        check_gated(dims, spec.settings, [kind.encoding for kind in pattern])

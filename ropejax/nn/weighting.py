@@ -21,6 +21,7 @@ from ropejax.attention import (
     Sigmoid,
     SinkSoftmax,
     Softmax,
+    SquaredReLU,
     StickBreaking,
     visible_counts,
 )
@@ -37,6 +38,7 @@ NORMALIZERS = MappingProxyType(
         "softmax": Softmax,
         "sink": SinkSoftmax,
         "sigmoid": Sigmoid,
+        "relu_squared": SquaredReLU,
         "stick_breaking": StickBreaking,
         "selective": Selective,
         "entmax": Entmax,

@@ -40,6 +40,21 @@ MODEL = MappingProxyType(
 )
 """End of a parameter's path -> what its axes mean; layers have one more in front."""
 
+GATED = MappingProxyType(
+    {
+        "attention/base/kernel": ("embed", "heads", None),
+        "attention/gate/kernel": ("embed", "heads", "mlp"),
+        "attention/value/kernel": ("embed", "heads", "mlp"),
+        "attention/out/kernel": ("heads", "mlp", "embed"),
+        "attention/query_scale": ("heads", None),
+        "attention/query_offset": ("heads", None),
+        "attention/key_scale": ("heads", None),
+        "attention/key_offset": ("heads", None),
+    }
+)
+"""The same in gated attention units. A mesh axis that has taken heads leaves the
+expanded width of each whole; under rules that leave heads whole, it cuts the width."""
+
 _ENCODING = "attention/encoding_params"
 _WEIGHTING = "attention/weighting_params"
 
@@ -60,6 +75,7 @@ def parameter_names(spec: TransformerSpec, params: Params) -> Params:
         for at, kind in enumerate(spec.pattern)
     }
     weighting = weighting_names(spec.settings.weighting, spec.dims)
+    of_model = {**MODEL, **GATED} if spec.settings.gated else MODEL
 
     def named(path, leaf) -> Names:
         parts = path_of(path).split("/")
@@ -68,7 +84,7 @@ def parameter_names(spec: TransformerSpec, params: Params) -> Params:
             names = encodings[parts[1]][0].get("/".join(parts[2:]))
         elif parts[0] == "layers":
             inner = "/".join(parts[2:])
-            of_layer = MODEL
+            of_layer = of_model
             for place, own in (
                 (_ENCODING, encodings[parts[1]][1]),
                 (_WEIGHTING, weighting),

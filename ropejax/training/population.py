@@ -383,7 +383,10 @@ def step_bytes(recipe: Recipe) -> int:
     # A recurrent model has no MLP; what it keeps a token is of the same order.
     settings = getattr(recipe.model, "settings", None)
     mlp_dim = settings.mlp_dim if settings else 0
-    channels = tokens * (10 * dims.embed_dim + 2 * mlp_dim)
+    # Of an MLP before and after its activation; of a gated unit u and v likewise, what
+    # is attended to and that gated.
+    wide = 6 if settings and settings.gated else 2
+    channels = tokens * (10 * dims.embed_dim + wide * mlp_dim)
     activations = dims.num_layers * recipe.batch_size * (logits + channels)
     parameters = math.prod((12, dims.num_layers, dims.embed_dim, dims.embed_dim))
     return 4 * (activations + 4 * parameters)

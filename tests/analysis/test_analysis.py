@@ -1,5 +1,6 @@
 """Analysis of a model: entropies, distances, reach and shifts, against plain facts."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -19,7 +20,7 @@ from ropejax.analysis import (
     training_positions,
 )
 from ropejax.analysis.passes import embed
-from ropejax.attention import attention_weights, dense
+from ropejax.attention import SquaredReLU, attention_weights, dense
 from ropejax.encodings import ENCODINGS, Dims, Encoding
 from ropejax.masks import Causal, Window
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
@@ -140,6 +141,31 @@ def test_a_model_that_attends_to_all_alike_has_all_of_the_largest_entropy(rng):
     wanted = np.mean([(n - 1) / 2 for n in real])
     np.testing.assert_allclose(found.distance, wanted, atol=1e-5)
     np.testing.assert_allclose(found.of_uniform, wanted, atol=1e-5)
+
+
+def test_weights_that_do_not_sum_to_one_count_as_shares_and_none_at_all_not(rng):
+    """Gated units under a squared ReLU: rows of equal weights, and rows of zeros."""
+    model = spec("none", mask=Causal())
+    settings = {"gated": True, "normalizer": SquaredReLU(length=1.0)}
+    settings = dataclasses.replace(model.settings, **settings)
+    model = dataclasses.replace(model, settings=settings)
+    params = jax.tree.map(np.array, model.init(rng))
+    attention = params["layers"]["kind_0"]["attention"]
+    attention["base"]["kernel"][:] = 0  # queries and keys are their offsets
+    attention["query_offset"][:] = 3
+    attention["key_offset"][:] = 1
+    attention["key_offset"][1, 1] = -1  # of one head, below zero
+    found = attention_statistics(model, params, batch(), Placement())
+    real = [n for length in LENGTHS for n in range(1, length + 1)]
+    nowhere = np.array([[False, False], [False, True]])
+    np.testing.assert_array_equal(np.isnan(found.entropy), nowhere)
+    np.testing.assert_array_equal(np.isnan(found.distance), nowhere)
+    np.testing.assert_allclose(
+        found.entropy[~nowhere], np.mean(np.log(real)), atol=1e-5
+    )
+    np.testing.assert_allclose(found.of_largest[~nowhere], 1, atol=1e-5)
+    wanted = np.mean([(n - 1) / 2 for n in real])
+    np.testing.assert_allclose(found.distance[~nowhere], wanted, atol=1e-5)
 
 
 jitted_field = jax.jit(receptive_field, static_argnums=0)

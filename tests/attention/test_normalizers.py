@@ -15,6 +15,7 @@ from ropejax.attention import (
     Sigmoid,
     SinkSoftmax,
     Softmax,
+    SquaredReLU,
     StickBreaking,
     attend,
 )
@@ -89,6 +90,49 @@ def test_sigmoid_has_its_bias_or_that_of_visible_keys():
         wanted = causal / (1 + np.exp(-(logits + bias)))
         got = weights_of(normalizer, logits, masks.Causal())
         np.testing.assert_allclose(got, wanted, atol=1e-6)
+
+
+def test_squared_relu_is_over_the_keys_seen_or_a_length_of_ones_own():
+    logits = logits_of(1)
+    causal = np.tril(np.ones((9, 9)))
+    n = causal.sum(-1)[None, :, None]
+    squares = causal * np.maximum(logits, 0) ** 2
+    for normalizer, divisor in (
+        (SquaredReLU(), n),
+        (SquaredReLU(power=2.0), n**2),
+        (SquaredReLU(length=5.0), 5),
+        (SquaredReLU(power=0.0), 1),
+    ):
+        got = weights_of(normalizer, logits, masks.Causal())
+        np.testing.assert_allclose(got, squares / divisor, atol=1e-6)
+        assert (np.asarray(got)[(logits < 0) & (causal > 0)] == 0).all()
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_squared_relu_has_a_finite_gradient_where_logits_are_nearly_zero(
+    implementation,
+):
+    """Down to the smallest numbers, where a logarithm's own would overflow."""
+    near = jnp.asarray([0.0, -0.0, 1e-45, 1e-38, 1e-20, 1e-3, -1e-38, 2.0])
+    one = jnp.ones((1, 1, 1, 1))
+
+    def out(logits):
+        return attend(
+            one,
+            logits[None, :, None, None],
+            jnp.ones((1, 8, 1, 1)),
+            encoding=Encoding(),
+            query=tokens(1),
+            key=tokens(8),
+            scale=1.0,
+            normalizer=SquaredReLU(length=1.0),
+            implementation=implementation,
+            block_k=3,
+        ).sum()
+
+    got, gradient = jax.value_and_grad(out)(near)
+    np.testing.assert_allclose(got, 4 + 1e-6, rtol=1e-6)
+    np.testing.assert_allclose(gradient, 2 * np.maximum(near, 0), atol=1e-15, rtol=1e-5)
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -179,6 +223,7 @@ def test_adaptive_temperature_sharpens_where_entropy_is_high():
 SETTINGS = {
     "sink": (SinkSoftmax(), {"sink": jnp.array([0.5, -1.0, 2.0, 0.0])}, None),
     "sigmoid": (Sigmoid(), None, masks.Window(12)),
+    "squared-relu": (SquaredReLU(), None, masks.Window(12) & ~masks.Window(0, 0)),
     "stick-breaking": (StickBreaking(), None, STRICT),
     "temperature": (AdaptiveTemperature(), None, masks.Causal() & ~masks.Prefix(3)),
 }
@@ -229,7 +274,10 @@ def test_whole_row_methods_are_refused_blockwise(normalizer):
 
 @pytest.mark.parametrize(
     "normalizer",
-    [Softmax(), SinkSoftmax(), Sigmoid(), StickBreaking(), Entmax(), Selective()],
+    [
+        *(Softmax(), SinkSoftmax(), Sigmoid(), SquaredReLU(), StickBreaking()),
+        *(Entmax(), Selective()),
+    ],
     ids=str,
 )
 def test_rows_that_see_nothing_are_zero(normalizer):
@@ -319,6 +367,8 @@ def test_causal_methods_refuse_masks_that_show_the_future(normalizer, mask):
         (lambda: Entmax(1.000001), "alpha must be above 1, by 0.0001 at least, got"),
         (lambda: Entmax("2"), "alpha must be a number, got '2'"),
         (lambda: Sigmoid(float("nan")), "bias must be finite, got nan for Sigmoid"),
+        (lambda: SquaredReLU(length=0.0), "length must be positive, got 0.0"),
+        (lambda: SquaredReLU(power=-1.0), "power must be at least 0, got -1.0"),
         (lambda: SinkSoftmax(float("nan")), "must be finite, got nan"),
         (lambda: Softmax().check(jnp.ones(2), 2), "has no parameters, got Array"),
         (lambda: SinkSoftmax().check(jnp.ones(2), 2), r"takes {\"sink\": \[2\]}"),

@@ -12,6 +12,7 @@ from ropejax.attention import (
     SequenceParallel,
     Sigmoid,
     SinkSoftmax,
+    SquaredReLU,
     StickBreaking,
     zigzag_order,
 )
@@ -114,8 +115,12 @@ def test_rows_and_heads_of_whole_sequences():
 
 @pytest.mark.parametrize(
     ("normalizer", "params"),
-    [(SinkSoftmax(), {"sink": jnp.arange(4.0)}), (Sigmoid(), None)],
-    ids=["sink", "sigmoid"],
+    [
+        (SinkSoftmax(), {"sink": jnp.arange(4.0)}),
+        (Sigmoid(), None),
+        (SquaredReLU(), None),
+    ],
+    ids=["sink", "sigmoid", "squared-relu"],
 )
 def test_other_normalizers_go_around(normalizer, params):
     assert_spread_equals_dense(

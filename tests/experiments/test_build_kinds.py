@@ -78,6 +78,17 @@ def test_an_encoder_decoder_has_an_encoding_of_its_own_for_cross_attention():
             },
             "digits up to 119, but a table of 100 rows; set max_position=120",
         ),
+        (
+            {
+                "model__kind": "decoder",
+                "task__name": "addition",
+                "task__options": "operands=3, running_sums=True",
+                "positions__name": "coupled_levels",
+                "encoding__name": "learned",
+                "encoding__options": "stream=operand, max_position=32",
+            },
+            "operands up to 32, but a table of 32 rows; set max_position=33",
+        ),
         ({"task__name": "next_symbol"}, "which models that look ahead see; set model"),
         (
             {"task__name": "masked_text", "model__kind": "encoder_decoder"},

@@ -51,6 +51,8 @@ def normalized_in_numpy(name, logits, visible, params):
         chosen *= 1 - np.eye(len(visible))
         forgotten = np.cumsum(chosen, axis=-2) - chosen
         return softmax(logits - forgotten, visible)
+    if name == "relu_squared":
+        return np.where(visible, np.maximum(logits, 0) ** 2 / counts, 0)
     if name == "entmax":
         halves = np.where(visible, logits / 2, -np.inf)
         low, high = (halves.max(-1, keepdims=True) - end for end in (1, 0))
