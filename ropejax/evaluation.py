@@ -130,6 +130,7 @@ def evaluate(
             0 .. 2**31 - 1, or the model cannot be spread so.
     """
     if sharding is not None:
+        sharding.check_one_model()
         sharding.check(model, sharding.batch_parts)
     scores = {}
     for length, (sums, histogram) in counted_by_length(

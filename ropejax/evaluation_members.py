@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.evaluation import (
@@ -14,6 +15,7 @@ from ropejax.evaluation import (
 )
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
+from ropejax.sharding import Sharding
 from ropejax.tasks.base import Batch, Task
 from ropejax.training.losses import Sums
 from ropejax.typing import Params, Rng
@@ -32,6 +34,7 @@ def evaluate_members(
     buckets: tuple[int, ...] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
     on_length: Callable[[list[LengthScore]], None] | None = None,
+    sharding: Sharding | None = None,
 ) -> list[dict[int, LengthScore]]:
     """Scores every member at each length, without dropout.
 
@@ -51,6 +54,8 @@ def evaluate_members(
         examples: a function of a length and a bucket that returns `samples` rows to
             score, padded to the bucket; they are drawn from the task if None.
         on_length: called with the members' scores at each length as they come.
+        sharding: the mesh over whose axis "population" members are spread, and each of
+            them over the others; None for one device.
 
     Returns:
         Scores keyed by length, one dictionary a member.
@@ -59,9 +64,12 @@ def evaluate_members(
         ValueError: as `ropejax.evaluation.evaluate`.
     """
     members = jax.tree.leaves(params)[0].shape[0]
+    if sharding is not None:
+        sharding.check(model, sharding.batch_parts)
+        params = _filled(params, -members % sharding.sizes["population"])
     scores: list[dict[int, LengthScore]] = [{} for _ in range(members)]
     for length, (sums, histogram) in counted_by_length(
-        partial(_evaluate_length, model, params),
+        partial(_evaluate_length, model, params, sharding=sharding),
         task,
         positions,
         lengths,
@@ -69,6 +77,7 @@ def evaluate_members(
         draws=draws,
         seed=seed,
         buckets=buckets,
+        padded=None if sharding is None else sharding.padded_length,
         examples=examples,
     ):
         found = [
@@ -82,9 +91,26 @@ def evaluate_members(
     return scores
 
 
+def _filled(params: Params, extra: int) -> Params:
+    """Copies of the last member behind all of them, so that devices share evenly."""
+
+    def longer(x):
+        return jnp.pad(x, [(0, extra)] + [(0, 0)] * (x.ndim - 1), mode="edge")
+
+    return jax.tree.map(longer, params) if extra else params
+
+
 @partial(
     jax.jit,
-    static_argnames=("model", "task", "positions", "bucket", "samples", "draws"),
+    static_argnames=(
+        "model",
+        "task",
+        "positions",
+        "bucket",
+        "samples",
+        "draws",
+        "sharding",
+    ),
 )
 def _evaluate_length(
     model: TransformerSpec,
@@ -98,6 +124,7 @@ def _evaluate_length(
     samples: int,
     draws: int,
     examples: Batch | None = None,
+    sharding: Sharding | None = None,
 ) -> tuple[Sums, Int[Array, "2 Y V"]]:
     """Sums `[members]`, and the histogram of targets, which all members share."""
 
@@ -113,6 +140,8 @@ def _evaluate_length(
             samples=samples,
             draws=draws,
             examples=examples,
+            sharding=sharding,
         )
 
-    return jax.vmap(one, out_axes=(0, None))(params)
+    along = None if sharding is None else sharding.members_axis
+    return jax.vmap(one, out_axes=(0, None), spmd_axis_name=along)(params)

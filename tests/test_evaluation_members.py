@@ -5,6 +5,7 @@ import numpy as np
 
 from ropejax.evaluation import evaluate
 from ropejax.evaluation_members import evaluate_members
+from ropejax.sharding import Sharding, make_mesh
 from ropejax.training import init_state
 from tests.training.tiny import tiny_recipe
 
@@ -28,3 +29,12 @@ def test_members_scored_together_have_the_scores_that_each_has_alone():
             np.testing.assert_allclose(one.loss, score.loss, rtol=1e-5)
     assert len({together[at][8].loss for at in range(3)}) == 3
     assert seen == [[scores[length] for scores in together] for length in (3, 8)]
+
+    mesh = make_mesh({"population": 2, "data": 2, "tensor": 2})  # the third has a copy
+    spread = evaluate_members(
+        recipe.model, stacked, *what, sharding=Sharding(mesh), **how
+    )
+    for one, other in zip(spread, together, strict=True):
+        for length, score in other.items():
+            assert one[length]._replace(loss=0) == score._replace(loss=0)
+            np.testing.assert_allclose(one[length].loss, score.loss, rtol=1e-5)

@@ -17,7 +17,7 @@ LAYERS = [
     {"attention"},
     {"nn", "tasks"},
     {"training", "sharding"},
-    {"evaluation", "evaluation_members", "analysis"},
+    {"evaluation", "evaluation_members", "evaluation_parts", "analysis"},
     {"testing"},
 ]
 FORBIDDEN = {"experiments", "configs", "ml_collections", "absl", "tests"}

@@ -1,6 +1,7 @@
 """Meshes by size, the table of axes, and the names of every parameter."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import pytest
@@ -10,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 from ropejax import masks
 from ropejax.attention import Entmax
 from ropejax.encodings import ENCODINGS, Dims
+from ropejax.evaluation import evaluate
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
 from ropejax.positions import Consecutive, Randomized
 from ropejax.sharding import (
@@ -23,7 +25,7 @@ from ropejax.sharding import (
     parameter_names,
 )
 from ropejax.sharding.names import path_of
-from ropejax.training import AdamFamily, Fixed, Population
+from ropejax.training import AdamFamily, Fixed, Population, train
 from ropejax.training.population import compiled_population
 from tests.training.tiny import tiny_recipe
 
@@ -94,8 +96,7 @@ def test_rules_that_are_none_are_refused(changes, message):
 @pytest.mark.parametrize(
     ("sizes", "rules", "message"),
     [
-        ({"population": 8}, {}, "'population' .8 devices. is for the members"),
-        ({"data": 4, "population": 2}, {}, "train_population"),
+        ({"sequence": 4, "population": 2}, {}, "spread their sequences over 4"),
         ({"sequence": 8}, {"length": ()}, "nothing is cut over .* 'sequence'"),
         (
             {"data": 4, "tensor": 2},
@@ -123,19 +124,26 @@ def test_meshes_made_elsewhere_are_refused():
 
 
 def test_a_population_has_its_mesh_elsewhere():
-    """A plain recipe on such a mesh would train eight copies of one model."""
+    """One model on such a mesh would be trained, or scored, in two copies."""
     recipe = tiny_recipe()
-    with pytest.raises(ValueError, match="is for the members of a population"):
-        dataclasses.replace(recipe, sharding=Sharding(make_mesh({"population": 8})))
-    spread = dataclasses.replace(
-        recipe, batch_size=8, sharding=Sharding(make_mesh({"data": 8}))
-    )
-    with pytest.raises(ValueError, match="leave Recipe.sharding"):
-        Population(spread, lambda numbers: recipe.optimizer)
-    population = Population(recipe, AdamFamily(steps=1))
     mesh = make_mesh({"data": 4, "population": 2})
+    both = dataclasses.replace(recipe, sharding=Sharding(mesh))
+    message = r"'population' \(2 devices\) is for the members"
+    with pytest.raises(ValueError, match=message):
+        train(both, steps=1)
+    with pytest.raises(ValueError, match=message):
+        evaluate(
+            *(recipe.model, {}, recipe.task, recipe.positions, [3]),
+            sharding=both.sharding,
+        )
+    take = partial(compiled_population, states=(), numbers=(), count=1, capacity=1)
+    family = AdamFamily(steps=1)
     with pytest.raises(ValueError, match=r"{'data': 4} would all compute the same"):
-        compiled_population(population, (), (), 1, capacity=1, mesh=mesh)
+        take(Population(recipe, family), mesh=mesh)
+    with pytest.raises(ValueError, match="has a mesh, so another one cannot be given"):
+        take(Population(both, family), mesh=mesh)
+    with pytest.raises(ValueError, match="must have an axis 'population'"):
+        take(Population(recipe, family), mesh=jax.make_mesh((8,), ("data",)))
 
 
 def test_an_axis_is_cut_once_and_only_where_it_divides():

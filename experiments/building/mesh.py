@@ -79,6 +79,36 @@ def _check_one_device(order: str) -> None:
         )
 
 
+def members_sharding(
+    config: Mapping[str, Any], members: int, devices: Sequence[jax.Device]
+) -> Sharding | None:
+    """Returns how runs that are trained together are spread, each over a mesh.
+
+    The devices that a model's mesh leaves take further models, as long as there are
+    any; one that takes the rest of the devices (-1), or that spreads sequences, is
+    trained alone.
+
+    Args:
+        config: the config of any of them, plain.
+        members: how many there are.
+        devices: devices to use.
+
+    Raises:
+        ValueError: as `make_sharding`.
+    """
+    sizes = {axis: config["mesh"][axis] for axis in AXES}
+    own = math.prod(sizes.values())
+    if own == 1:
+        return None
+    if own < 1 or sizes["sequence"] > 1 or own > len(devices):
+        return make_sharding(config, devices)
+    models = min(members, len(devices) // own)
+    devices = devices[: own * models]
+    return sharding_on(
+        config, make_mesh(sizes | {"population": models}, devices=devices)
+    )
+
+
 def without_mesh(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a plain config for one device, whatever it was trained on."""
     return on_other_mesh(config, {})

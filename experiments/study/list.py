@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.building import build
+from experiments.building.mesh import without_mesh
 from experiments.report import run_configs
 from experiments.running import labels, workdir
 from experiments.running.progress import clock
@@ -94,7 +95,7 @@ def _names(runs: Sequence[StudyRun]) -> dict[str, str]:
 
 def _title(run: StudyRun) -> str:
     try:
-        experiment = build.build(run.config)
+        experiment = build.build(without_mesh(run.config))
     except ValueError as error:
         raise ValueError(f"{run.run_id}: {error}") from None
     names = labels.run_labels(run.config, experiment)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -125,6 +126,7 @@ def scoring_of(
             "test_encoding": trained["encoding"],
         },
         fixed_sets(recipe.task, evaluation, together.sets) if together.sets else None,
+        recipe.sharding,
     )
 
 
@@ -166,7 +168,8 @@ class _Evaluation:
         first = self.asked[0]
         evaluation = first.evaluation
         chosen = [self.params[at] for at in places]
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)
+        stack = np.stack if first.sharding is None else jnp.stack
+        stacked = jax.tree.map(lambda *leaves: stack(leaves), *chosen)
         title = f"score {len(places)} models"
         with Bar(title, len(missing), console=self.console) as bar:
             then = time.perf_counter()
@@ -195,4 +198,5 @@ class _Evaluation:
                 buckets=evaluation.buckets,
                 examples=first.examples if first.sets else None,
                 on_length=on_length,
+                sharding=first.sharding,
             )

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from rich.console import Console
 
 from experiments.building import build
+from experiments.building.mesh import members_sharding, without_mesh
 from experiments.results import store as results
 from experiments.running import storage
 from experiments.running.interrupt import StoppedError
@@ -161,20 +162,31 @@ class Worker:
             if len(self._groups) >= PROGRAMS_KEPT:
                 self._groups.clear()
                 jax.clear_caches()
-            experiment = build.build(run.config)
-            population = population_of(run.config, experiment)
             alike = sum(other.group == run.group for other in pending)
-            devices = jax.local_devices()
+            self._groups[run.group] = self._made_for(run, alike)
+        return self._groups[run.group]
+
+    def _made_for(self, run: StudyRun, alike: int) -> Together:
+        """What so many runs of one program share, on the devices that are here."""
+        experiment = build.build(without_mesh(run.config))
+        devices = jax.local_devices()
+        most = min(self._how.at_once or alike, alike)
+        sharding = members_sharding(run.config, most, devices)
+        if sharding is not None:
+            recipe = dataclasses.replace(experiment.recipe, sharding=sharding)
+            experiment = dataclasses.replace(experiment, recipe=recipe)
+        population = population_of(run.config, experiment)
+        mesh = None
+        if sharding is not None:
+            at_once = max(sharding.sizes[AXIS], members_at_once(population, most))
+        else:
             if devices[0].platform == "cpu":
                 devices = devices[:1]  # all of them are the same cores
             fitting = members_at_once(population, alike) * len(devices)
             at_once = min(self._how.at_once or fitting, alike)
             devices = devices[:at_once]
             mesh = Mesh(np.array(devices), (AXIS,)) if len(devices) > 1 else None
-            self._groups[run.group] = Together(
-                experiment, population, at_once, mesh, self._how.sets
-            )
-        return self._groups[run.group]
+        return Together(experiment, population, at_once, mesh, self._how.sets)
 
     def _do(self, runs: Sequence[StudyRun], claims: Claims) -> None:
         """Trains and scores claimed runs; marks them as finished, or gives them up."""

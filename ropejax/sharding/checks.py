@@ -46,12 +46,6 @@ def check_mesh(mesh: Mesh | AbstractMesh, rules: Rules) -> None:
             "contraction over a cut axis would have to name its result's sharding "
             "inside the model, which knows nothing of devices."
         )
-    if sizes[_POPULATION] > 1:
-        raise ValueError(
-            f"the mesh axis 'population' ({sizes[_POPULATION]} devices) is for the "
-            "members of a population: one model would only be copied. Give the mesh to "
-            "ropejax.training.train_population, or use data or fsdp here."
-        )
     used = {axis for name in rules.names for axis in rules.mesh_axes(name)}
     idle = [axis for axis, size in sizes.items() if size > 1 and axis not in used]
     if idle:
@@ -59,6 +53,35 @@ def check_mesh(mesh: Mesh | AbstractMesh, rules: Rules) -> None:
             f"under these rules nothing is cut over the mesh axis {idle[0]!r} "
             f"({sizes[idle[0]]} devices), which would all do the same; set it to 1, or "
             "name it in a rule."
+        )
+
+
+def check_one_model(sizes: Mapping[str, int]) -> None:
+    """Raises ValueError where a mesh spreads the members of a population.
+
+    Args:
+        sizes: of the mesh, by axis.
+    """
+    if sizes[_POPULATION] > 1:
+        raise ValueError(
+            f"the mesh axis 'population' ({sizes[_POPULATION]} devices) is for the "
+            "members of a population: one model would only be copied. Train them with "
+            "ropejax.training.train_population, or use data or fsdp here."
+        )
+
+
+def check_members(sizes: Mapping[str, int], length_parts: int) -> None:
+    """Raises ValueError where members of a population would spread their sequences.
+
+    Args:
+        sizes: of the mesh, by axis.
+        length_parts: into how many parts a sequence is cut.
+    """
+    if sizes[_POPULATION] > 1 and length_parts > 1:
+        raise ValueError(
+            f"members of a population ({sizes[_POPULATION]} devices) cannot spread "
+            f"their sequences over {length_parts} devices too; use data, fsdp or "
+            "tensor with 'population', or train one model at a time."
         )
 
 

@@ -41,8 +41,9 @@ class Sharding(Settings):
 
     Raises:
         ValueError: if the sequence is spread over several mesh axes, the mesh's types
-            are explicit, an axis of it is of no use or used twice, or an order is
-            unknown or balances nothing.
+            are explicit, an axis of it is of no use or used twice, members of a
+            population would spread sequences, or an order is unknown or balances
+            nothing.
     """
 
     mesh: Mesh | AbstractMesh
@@ -59,6 +60,7 @@ class Sharding(Settings):
                 f"a sequence can be spread over one mesh axis, got {axes} for 'length'."
             )
         checks.check_activations(self.rules, self.sizes)
+        checks.check_members(self.sizes, self.length_parts)
         checks.check_order(self.sequence_order, self.sequence_form, self.length_parts)
 
     @property
@@ -77,6 +79,14 @@ class Sharding(Settings):
         return self.rules.parts("length", self.sizes)
 
     @property
+    def members_axis(self) -> str | None:
+        """The mesh axis of a population's members, for `jax.vmap(spmd_axis_name=)`.
+
+        None where it has one device.
+        """
+        return next(iter(self._axes("population")), None)
+
+    @property
     def by_rows(self) -> "Sharding":
         """The same mesh where devices that share a sequence share rows instead.
 
@@ -88,6 +98,10 @@ class Sharding(Settings):
         changes = {"batch": rows, "length": ()}
         rules = Rules.of(dict(self.rules.changes) | changes)
         return dataclasses.replace(self, rules=rules, sequence_order=checks.ORDERS[0])
+
+    def check_one_model(self) -> None:
+        """Raises ValueError if an axis of the mesh is for members of a population."""
+        checks.check_one_model(self.sizes)
 
     def check(self, model: TransformerSpec, batch_size: int) -> None:
         """Raises ValueError where a model or its batches cannot be spread so.
@@ -117,15 +131,19 @@ class Sharding(Settings):
     def model(self, model: TransformerSpec) -> TransformerSpec:
         """Returns the model with its hidden states and its attention on the mesh.
 
-        Its parameters and its numbers are the same.
+        Its parameters and its numbers are the same. Attention of the members of a
+        population, over which `jax.vmap` maps, is left to the compiler: what is cut by
+        hand cannot be mapped over a mesh axis yet (JAX 0.10 to 0.12: loops within
+        `jax.shard_map` under `spmd_axis_name`).
         """
         if not isinstance(model, TransformerSpec):
             return model
         settings = dataclasses.replace(
-            model.settings,
-            hidden_sharding=self.named(self._spec(HIDDEN)),
-            implementation=self._attention(model.settings.implementation),
+            model.settings, hidden_sharding=self.named(self._spec(HIDDEN))
         )
+        if not self._axes("population"):
+            how = self._attention(settings.implementation)
+            settings = dataclasses.replace(settings, implementation=how)
         return dataclasses.replace(model, settings=settings)
 
     def named(self, spec: PartitionSpec) -> NamedSharding:

@@ -90,6 +90,8 @@ def train(
     ):
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}.")
+    if recipe.sharding is not None:
+        recipe.sharding.check_one_model()
     check_seed("seed", seed)
     check_seed("length_seed", length_seed)
     state = init_state(recipe, seed, length_seed)

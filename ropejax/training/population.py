@@ -119,22 +119,17 @@ class Population:
     """Everything static that members share; hashable, equal for equal programs.
 
     Attributes:
-        recipe: what is trained, and how; its optimizer is not used.
+        recipe: what is trained, and how; its optimizer is not used. Its sharding, if
+            any, spreads members over the mesh axis "population" and each of them over
+            the other axes.
         optimizer: makes a member's optimizer from its numbers; hashable.
 
-    Raises:
-        ValueError: if the recipe splits one model over devices.
     """
 
     recipe: Recipe
     optimizer: Callable[[Numbers], optax.GradientTransformation]
 
     def __post_init__(self):
-        if self.recipe.sharding is not None:
-            raise ValueError(
-                "a population splits members over devices, and a recipe's sharding "
-                "splits each model; leave Recipe.sharding (in a config: mesh) out."
-            )
         policy = self.recipe.nonfinite
         bare = dataclasses.replace(
             self.recipe,
@@ -246,7 +241,10 @@ def population_step(
             return update(population.recipe_of(own), state, *drawn)
 
         axes = _axes(states)
-        return jax.vmap(member, in_axes=(axes, 0), out_axes=(axes, 0))
+        along = None if recipe.sharding is None else recipe.sharding.members_axis
+        return jax.vmap(
+            member, in_axes=(axes, 0), out_axes=(axes, 0), spmd_axis_name=along
+        )
 
     which = jnp.searchsorted(jnp.asarray(recipe.buckets), longest)
     branches = [in_bucket(bucket) for bucket in recipe.buckets]
@@ -300,22 +298,19 @@ def compiled_population(
         count: how many steps, at most `capacity`.
         capacity: length of the metrics' axis; another value compiles again.
         mesh: devices over whose axis "population" members are split, each device
-            running its own; it divides the number of members. None: one device.
+            running its own; it divides the number of members. None: one device, or the
+            mesh of the recipe's sharding, where several devices run a member.
 
     Returns:
         The states afterwards, and metrics `[capacity, members]`.
 
     Raises:
-        ValueError: if the mesh has other axes of several devices.
+        ValueError: if the mesh has other axes of several devices, or the recipe has
+            one too.
     """
     run = partial(population_steps, population, capacity=capacity)
+    check_mesh(population, mesh)
     if mesh is not None:
-        idle = {axis: n for axis, n in mesh.shape.items() if axis != AXIS and n > 1}
-        if idle:
-            raise ValueError(
-                f"members are split over the mesh axis {AXIS!r} only, and devices of "
-                f"{idle} would all compute the same; give all of them to {AXIS!r}."
-            )
         spec = lambda axis: PartitionSpec() if axis is None else PartitionSpec(AXIS)
         is_axis = lambda axis: axis is None
         of_states = jax.tree.map(spec, _axes(states), is_leaf=is_axis)
@@ -329,6 +324,50 @@ def compiled_population(
             check_vma=False,
         )
     return run(states, numbers, count)
+
+
+def check_mesh(population: Population, mesh: Mesh | None) -> None:
+    """Raises ValueError where members cannot be split over a mesh.
+
+    Args:
+        population: what members share.
+        mesh: devices for members that take one each, or None.
+
+    Raises:
+        ValueError: if the recipe has a mesh too, or this one has no axis "population",
+            or others that nothing is spread over.
+    """
+    if mesh is None:
+        return
+    if population.recipe.sharding is not None:
+        raise ValueError(
+            "the recipe's sharding has a mesh, so another one cannot be given; make "
+            f"its axis {AXIS!r} as large as wanted."
+        )
+    if AXIS not in mesh.shape:
+        raise ValueError(
+            f"the mesh must have an axis {AXIS!r}, its axes are {mesh.axis_names}."
+        )
+    idle = {axis: n for axis, n in mesh.shape.items() if axis != AXIS and n > 1}
+    if idle:
+        raise ValueError(
+            f"members are split over the mesh axis {AXIS!r} only, and devices of "
+            f"{idle} would all compute the same; give all of them to {AXIS!r}, or "
+            "spread each member over them by the recipe's sharding."
+        )
+
+
+def member_parts(population: Population, mesh: Mesh | None) -> int:
+    """Returns into how many parts members are split.
+
+    Args:
+        population: what members share.
+        mesh: devices for members that take one each, or None.
+    """
+    sharding = population.recipe.sharding
+    if sharding is not None:
+        return sharding.sizes[AXIS]
+    return 1 if mesh is None else mesh.shape[AXIS]
 
 
 @partial(jax.jit, static_argnames=("population", "capacity"), donate_argnames="state")
@@ -372,7 +411,10 @@ def members_at_once(population: Population, members: int) -> int:
     if device.platform == "cpu":
         return 1
     limit = (device.memory_stats() or {}).get("bytes_limit", 2**33)
-    return max(1, min(members, limit // 2 // step_bytes(population.recipe)))
+    sharding = population.recipe.sharding
+    devices = 1 if sharding is None else sharding.mesh.size
+    fitting = devices * limit // 2 // step_bytes(population.recipe)
+    return max(1, min(members, fitting))
 
 
 def step_bytes(recipe: Recipe) -> int:

@@ -11,12 +11,13 @@ from jax.sharding import Mesh
 
 from ropejax.seeds import check_seed
 from ropejax.training.population import (
-    AXIS,
     Member,
     Population,
+    check_mesh,
     compiled_member,
     compiled_population,
     init_member,
+    member_parts,
     members_at_once,
     stack,
     strong,
@@ -89,7 +90,8 @@ def train_population(
         at_once: how many members a program maps over; 1 trains one after another
             through a program without a member axis; chosen by device if None. A last
             chunk of fewer is filled up with copies, so that it compiles nothing new.
-        mesh: devices over whose axis "population" members are split.
+        mesh: devices over whose axis "population" members are split, one device a
+            member; None where the recipe's sharding has a mesh of its own.
         steps_per_dispatch: steps between two looks at the metrics.
         save_every: steps between two checkpoints; the last step is always saved.
         savers: where the checkpoints of each member are, or None.
@@ -115,17 +117,16 @@ def train_population(
     check_seed("length_seed", length_seed)
     for member in members:
         check_seed("a member's seed", member.seed)
-    if mesh is not None:
-        if AXIS not in mesh.shape:
-            raise ValueError(
-                f"the mesh must have an axis {AXIS!r}, its axes are {mesh.axis_names}."
-            )
-        at_once = -(-max(at_once, 2) // mesh.shape[AXIS]) * mesh.shape[AXIS]
+    check_mesh(population, mesh)
+    parts = member_parts(population, mesh)
+    spread = mesh is not None or parts > 1
+    if spread:
+        at_once = -(-max(at_once, 2) // parts) * parts
     run = _Run(
         population,
         members,
         steps,
-        min(at_once, max(len(members), 1)) if mesh is None else at_once,
+        at_once if spread else min(at_once, max(len(members), 1)),
         mesh,
         steps_per_dispatch,
         save_every,

@@ -21,6 +21,7 @@ from experiments.running.interrupt import StoppedError
 from experiments.running.run import open_run, run_experiment
 from experiments.study import __main__ as study
 from experiments.study import sweep
+from experiments.study import train as study_train
 from experiments.study.claims import Claims
 from experiments.study.folder import StudyFolder
 from experiments.study.train import Work
@@ -135,16 +136,41 @@ def test_models_trained_at_once_give_the_rows_of_models_one_after_another(
 ):
     counts = work(tmp_path, f"{TINY}:tasks=1", at_once=3)  # of four: three, then one
     assert counts.done == 4
-    ours, theirs = rows(tmp_path), rows(finished, task="even_pairs")
-    assert [row[:3] for row in ours] == [row[:3] for row in theirs]
-    for one, other in zip(ours, theirs, strict=True):
-        assert one[6] == pytest.approx(other[6], rel=1e-2)
+    assert_close_rows(tmp_path, finished)
     members = [
         json.loads(path.read_text())["cost"]["members"]
         for path in (tmp_path / "done").iterdir()
     ]
     assert sorted(members) == [1, 3, 3, 3]
-    ours = rows(tmp_path, "training", POINT)
+
+
+def test_models_of_a_study_are_spread_each_over_devices_of_its_own(
+    finished, tmp_path, monkeypatch
+):
+    """Two of eight devices a model, and four models; three of them go first here."""
+    train, seen = study_train.train_population, []
+
+    def watched(population, *given, **how):
+        sizes = population.recipe.sharding.sizes
+        seen.append((sizes["population"], sizes["tensor"]))
+        return train(population, *given, **how)
+
+    monkeypatch.setattr(study_train, "train_population", watched)
+    runs = f"{TINY}:tasks=1,tensor=2"
+    names = {run.run_id for run in sweep.load(runs)[0]}
+    assert names <= {run.run_id for run in sweep.load(TINY)[0]}  # a mesh is no name
+    assert work(tmp_path, runs, at_once=3).done == 4
+    assert seen == [(3, 2), (3, 2)]
+    assert_close_rows(tmp_path, finished)
+
+
+def assert_close_rows(folder, finished):
+    """Runs of the first task, trained and scored in another way."""
+    ours, theirs = rows(folder), rows(finished, task="even_pairs")
+    assert [row[:3] for row in ours] == [row[:3] for row in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one[6] == pytest.approx(other[6], rel=1e-2)
+    ours = rows(folder, "training", POINT)
     theirs = rows(finished, "training", POINT, task="even_pairs")
     for one, other in zip(ours, theirs, strict=True):
         assert one[:2] == other[:2]
@@ -257,8 +283,6 @@ def test_a_run_that_fails_is_named_and_the_others_are_done(
 
 def test_out_of_memory_halves_the_models_at_once(finished, tmp_path, monkeypatch):
     import jax
-
-    from experiments.study import train as study_train
 
     train, asked = study_train.train_population, []
 

@@ -25,13 +25,14 @@ TINY = {
     "eval.samples": 8,
     "eval.draws": 2,
 }
-ARGUMENTS = {"tasks": "2", "seeds": "2"}
+ARGUMENTS = {"tasks": "2", "seeds": "2", "tensor": "1"}
 
 
 def get_config(arg: str = "") -> ConfigDict:
-    arguments.parse(arg, **ARGUMENTS)
+    given = arguments.parse(arg, **ARGUMENTS)
     config = base.get_config()
     config.update_from_flattened_dict(TINY)
+    config.mesh.tensor = int(given["tensor"])
     return config
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
+from ropejax.sharding import Sharding, make_mesh
 from ropejax.training import adam, init_state, population_loop, schedule, train
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.population import (
@@ -235,6 +236,39 @@ def test_members_resume_together_from_where_each_was_killed(alone, tmp_path):
     assert_params_like(state, alone[0][0])
     for saver in savers:
         saver.close()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"population": 2, "data": 2, "tensor": 2},
+        pytest.param({"population": 2, "fsdp": 4}, marks=pytest.mark.slow),
+        pytest.param({"data": 4, "tensor": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_members_that_several_devices_share_equal_the_runs_alone(
+    alone, monkeypatch, sizes
+):
+    """Members over one axis of the mesh, and each model over the others."""
+    found = []
+
+    def looked_at(population, *arrays, **static):
+        states, metrics = compiled_population(population, *arrays, **static)
+        layer = states.params["layers"]["kind_0"]
+        found.append(layer["attention"]["query"]["kernel"].sharding.spec)
+        return states, metrics
+
+    monkeypatch.setattr(population_loop, "compiled_population", looked_at)
+    sharding = Sharding(make_mesh(sizes))
+    recipe = dataclasses.replace(ONE_BUCKET.recipe, sharding=sharding)
+    states, losses = trained(Population(recipe, FAMILY), at_once=2)
+    assert_like_alone(states, losses, alone)
+    # Of members, repeated layers, width, heads and their width.
+    own = ("population" if "population" in sizes else None, None)
+    own += ("fsdp" if "fsdp" in sizes else None,)
+    own += ("tensor" if "tensor" in sizes else None,)
+    assert {(*spec, *[None] * (4 - len(spec)))[:4] for spec in found} == {own}
 
 
 @pytest.mark.fast
