@@ -131,6 +131,7 @@ def fields(
             "positions.options": (
                 f"max_position={tested + 4}, operands_least_first={least_first}, "
                 f"answer_least_first={order != 'plain'}"
+                + (", last_unread=True" if order == "plain" else "")
             ),
         }
     if method == "hints":

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 
 from ropejax.encodings import Encoding
 from ropejax.nn import TransformerSpec
-from ropejax.positions import Abacus
 from ropejax.positions.base import PositionScheme
 from ropejax.seeds import check_seed
 from ropejax.sharding import Sharding
@@ -137,7 +136,7 @@ def check_places(
 def check_streams(
     encoding: Encoding, scheme: PositionScheme, num_tokens: int, what: str
 ) -> None:
-    """Raises ValueError where a table of digits is smaller than digits may be.
+    """Raises ValueError where a table of a stream is smaller than its ids may be.
 
     Args:
         encoding: one method, or several put together.
@@ -147,13 +146,13 @@ def check_streams(
     """
     for _, part in getattr(encoding, "parts", ()):
         check_streams(part, scheme, num_tokens, what)
-    if getattr(encoding, "stream", "") != "digit" or not isinstance(scheme, Abacus):
-        return
-    bound = scheme.digit_bound(num_tokens)
-    if bound > encoding.num_ids:
+    stream = getattr(encoding, "stream", "")
+    bound = scheme.stream_bound(stream, num_tokens) if stream else None
+    if bound is not None and bound > encoding.num_ids:
         raise ValueError(
-            f"{what}, with digits up to {bound - 1}, but a table of {encoding.num_ids} "
-            f"rows; set max_position={bound} or more in encoding.options."
+            f"{what}, with {stream}s up to {bound - 1}, but a table of "
+            f"{encoding.num_ids} rows; set max_position={bound} or more in "
+            "encoding.options."
         )
 
 

@@ -53,6 +53,8 @@ SETTINGS = MappingProxyType(
             "interleaved": {"interleaved": True, "sections": (12, 10, 10)},
         },
         "grape_m": {"step of 1 at the start": {"initial_step": 1.0}},
+        "repo": {"weights of N(0, 0.5)": {"init_std": 0.5}},
+        "wall": {"gates of about 0.9": {"initial_bias": 2.0}},
         "fire": {"threshold 32": {"threshold": 32.0}},
         "rope_2d": {form: {"form": form} for form in ("block", "alternating")},
     }

@@ -144,6 +144,19 @@ def response(encoding: Encoding, reach: int) -> Curves:
     return Curves(np.arange(last + 1) - reach, np.asarray(high - low)[0, :, 0])
 
 
+def weight_factors(encoding: Encoding, reach: int) -> Curves:
+    """Returns what a value of one comes to under a weight of one, by offset."""
+    last = reach if encoding.causal_only else 2 * reach
+    key = tokens(last + 1)
+    query = key.block(reach, 1)
+    params = prepared(encoding, query, key)
+    count, heads = last + 1, DIMS.num_heads
+    each = jnp.broadcast_to(jnp.eye(count)[:, None, None], (count, heads, 1, count))
+    ones = jnp.ones((count, count, heads, 1))
+    seen = encoding.mix(params, each, ones, query, key)
+    return Curves(np.arange(count) - reach, np.asarray(seen)[:, 0, :, 0].T)
+
+
 class Example(NamedTuple):
     """Logits of random content, NaN where a causal-only method has none, `[L, L]`.
 

@@ -70,6 +70,12 @@ PANELS = (
     Panel("Values as outputs see them", traits.moves_values, pictures.values),
     Panel("Factor on queries", traits.scales_queries, pictures.query_factors),
     Panel(
+        "Factor on weights, by head",
+        traits.scales_weights,
+        pictures.weight_factors,
+        each=True,
+    ),
+    Panel(
         "Position alone, by head",
         traits.speaks_in_curves,
         pictures.alone_by_head,

@@ -62,6 +62,14 @@ def query_factors(axes: Axes, variants: Variants) -> None:
     axes.set(xlabel="keys that the query sees", ylabel="factor on the query")
 
 
+def weight_factors(axes: Axes, variants: Variants) -> None:
+    """Factors behind the softmax, a row a head."""
+    offsets, values = numbers.weight_factors(only(variants), HEADS_REACH)
+    extent = (offsets[0] - 0.5, offsets[-1] + 0.5, len(values) + 0.5, 0.5)
+    matrix(axes, values, "factor on the weight", extent=extent, aspect="auto")
+    axes.set(xlabel=f"key − query position {TOKENS}", ylabel="head")
+
+
 def alone_by_head(axes: Axes, variants: Variants) -> None:
     """Logits without content, a curve a head."""
     offsets, values = numbers.no_content(only(variants), HEADS_REACH)

@@ -106,6 +106,11 @@ def moves_values(encoding: Encoding) -> bool:
     return overrides(encoding, "values", "outputs")
 
 
+def scales_weights(encoding: Encoding) -> bool:
+    """Returns True if weights change behind the softmax, and logits do not."""
+    return overrides(encoding, "mix") and not overrides(encoding, "product")
+
+
 def scales_queries(encoding: Encoding) -> bool:
     """Returns True if queries change and keys do not."""
     return (

@@ -31,6 +31,7 @@ from ropejax.encodings.learned import Multiplicative as Multiplicative
 from ropejax.encodings.log_scale import LogScale as LogScale
 from ropejax.encodings.path import PaTH as PaTH
 from ropejax.encodings.pope import PoPE as PoPE
+from ropejax.encodings.repo import RePo as RePo
 from ropejax.encodings.rope_bias import BiasedRotary as BiasedRotary
 from ropejax.encodings.rotary import Rotary as Rotary
 from ropejax.encodings.rotary_extensions import DynamicNTKRoPE as DynamicNTKRoPE
@@ -56,7 +57,9 @@ from ropejax.encodings.shaw import Shaw as Shaw
 from ropejax.encodings.sinusoidal import Sinusoidal as Sinusoidal
 from ropejax.encodings.t5 import T5Bias as T5Bias
 from ropejax.encodings.transformer_xl import TransformerXL as TransformerXL
+from ropejax.encodings.urpe import URPE as URPE
 from ropejax.encodings.vo_rope import VORotary as VORotary
+from ropejax.encodings.wall import Wall as Wall
 from ropejax.encodings.xlnet import XLNet as XLNet
 from ropejax.encodings.xpos import XPos as XPos
 
@@ -88,6 +91,7 @@ ENCODINGS = MappingProxyType(
         "rope_bias": BiasedRotary,
         "pope": PoPE,
         "grape_m": GrapeM,
+        "repo": RePo,
         "grape_a": GrapeA,
         "grape_ap": GrapeAP,
         "log_scale": LogScale,
@@ -96,6 +100,7 @@ ENCODINGS = MappingProxyType(
         "multiplicative": Multiplicative,
         "shaw": Shaw,
         "scalar_bias": ScalarBias,
+        "urpe": URPE,
         "t5": T5Bias,
         "transformer_xl": TransformerXL,
         "xlnet": XLNet,
@@ -109,6 +114,7 @@ ENCODINGS = MappingProxyType(
         "cope": CoPE,
         "fox": Forgetting,
         "cable": CABLE,
+        "wall": Wall,
         "path": PaTH,
     }
 )

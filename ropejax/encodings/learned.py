@@ -38,7 +38,8 @@ class Learned(Encoding):
             b n + a); None for no extension.
         init_std: standard deviation of the table at the start.
         stream: name of the stream that is looked up instead of positions, such as
-            "digit" of `ropejax.positions.Abacus`; "" for positions.
+            "digit" of `ropejax.positions.Abacus`; "" for positions. Two streams, as of
+            `ropejax.positions.CoupledLevels`, take two tables: `compose` them.
 
     Raises:
         ValueError: if a setting is out of range, positions are out of range or
@@ -197,7 +198,8 @@ def stream_of(where: Tokens, name: str) -> Shaped[Array, "B L"]:
     if name not in streams:
         raise ValueError(
             f"the tokens have no stream {name!r}, only {sorted(streams)}; choose a "
-            "position scheme that makes it (abacus makes digit)."
+            "position scheme that makes it (abacus makes digit, coupled_levels digit "
+            "and operand)."
         )
     return streams[name]
 

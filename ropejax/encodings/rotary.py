@@ -105,6 +105,11 @@ class Rotary(RotaryAttention):
 
     Without rotation at test time (DroPE) the same model runs under `Encoding()`.
 
+    A rotation keeps lengths, so a norm of queries and keys without gains means the same
+    before it and behind it, where Llama 4 has one: there is no such option. Llama 4's
+    is `LearnedCosine(initial=H ** 0.5, learned=False)` of `ropejax.nn`. Gains, and a
+    frequency map with a factor, do not commute with a norm.
+
     Attributes:
         frequencies: an extension of RoPE: a map of the frequencies and a factor.
         distance: a map of the distances: ReRoPE, Self-Extend and others.

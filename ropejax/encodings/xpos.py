@@ -7,22 +7,19 @@ about the middle of each block of queries, where it cannot.
 """
 
 import dataclasses
-import math
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from ropejax.encodings.base import Views
+from ropejax.encodings.centred import about_centres, exponent_limit
 from ropejax.encodings.choices import positive
 from ropejax.encodings.heads import dot_product
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params
-
-_CHUNK = 128
 
 
 def xpos_decay(
@@ -68,55 +65,33 @@ def fading_product(
     Returns:
         Logits `[B, N, T, S]`; finite but meaningless for keys after their query.
     """
-    steepest = float(rates.max())
-    limit = 0.45 * math.log(float(jnp.finfo(q.dtype).max)) / max(steepest, 1e-30)
+    limit = exponent_limit(q.dtype) / max(float(rates.max()), 1e-30)
     rates = jnp.asarray(rates, jnp.float32)
     query, key = query.astype(jnp.float32), key.astype(jnp.float32)
 
-    def narrow(query: Array) -> Array:
+    def narrow(rows) -> Array:
+        query = rows[1]
         return (query.max(1) - query.min(1)).max() / 2 <= limit
 
-    def at_once(q: Array, query: Array) -> Logits:
+    def at_once(rows) -> Logits:
+        q, query = rows
         middle = (query.max(1, keepdims=True) + query.min(1, keepdims=True)) / 2
+        since = jnp.clip(query - middle, -limit, limit)
         before = jnp.minimum(key - middle, limit)
-        return dot_product(_fade(q, query - middle, rates), _fade(k, -before, rates))
+        return dot_product(_fade(q, since, rates), _fade(k, -before, rates))
 
-    def one_by_one(q: Array, query: Array) -> Logits:
-        def one(row):
-            q, query = row
-            past = jnp.maximum(query[:, None] - key, 0.0)
-            return dot_product(q[:, None], _fade(k, past, rates))[:, :, 0]
+    def one(row) -> Array:
+        q, query = row
+        past = jnp.maximum(query[:, None] - key, 0.0)
+        return dot_product(q[:, None], _fade(k, past, rates))[:, :, 0]
 
-        # Computed again in the backward pass: else each row would keep all faded keys.
-        rows = (jnp.moveaxis(q, 1, 0), jnp.moveaxis(query, 1, 0))
-        rows = jax.lax.map(jax.checkpoint(one), rows)
-        return jnp.moveaxis(rows, 0, 2)
-
-    def either(q: Array, query: Array) -> Logits:
-        return jax.lax.cond(narrow(query), at_once, one_by_one, q, query)
-
-    def chunked(q: Array, query: Array) -> Logits:
-        length = q.shape[1]
-        pad = -length % _CHUNK
-        q = jnp.pad(q, ((0, 0), (0, pad), (0, 0), (0, 0)))
-        query = jnp.pad(query, ((0, 0), (0, pad)), mode="edge")
-        chunks = jax.lax.map(lambda c: either(*c), (_chunks(q), _chunks(query)))
-        chunks = jnp.moveaxis(chunks, 0, 2)
-        return chunks.reshape(*chunks.shape[:2], -1, chunks.shape[-1])[:, :, :length]
-
-    wide = either if q.shape[1] <= _CHUNK else chunked
-    return jax.lax.cond(narrow(query), at_once, wide, q, query)
+    return about_centres((q, query), narrow, at_once, one)
 
 
 def _fade(x: Array, tokens: Array, rates: Array) -> Array:
     """Multiplies channels by `exp(-rates * tokens)`, in x's dtype."""
     factor = jnp.exp(-tokens[..., None, None] * rates[None, None, None])
     return (x.astype(jnp.float32) * factor).astype(x.dtype)
-
-
-def _chunks(x: Array) -> Array:
-    split = x.reshape(x.shape[0], -1, _CHUNK, *x.shape[2:])
-    return jnp.moveaxis(split, 1, 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from ropejax.positions.base import PositionScheme as PositionScheme
 from ropejax.positions.cache_index import streaming_positions as streaming_positions
 from ropejax.positions.consecutive import Consecutive as Consecutive
 from ropejax.positions.coupled import Coupled as Coupled
+from ropejax.positions.coupled_levels import CoupledLevels as CoupledLevels
 from ropejax.positions.equal_mean import EqualMean as EqualMean
 from ropejax.positions.evenly_spaced import EvenlySpaced as EvenlySpaced
 from ropejax.positions.grid import grid_positions as grid_positions
@@ -47,6 +48,7 @@ POSITIONS: MappingProxyType[str, type[PositionScheme]] = MappingProxyType(
         "pose": PoSE,
         "abacus": Abacus,
         "coupled": Coupled,
+        "coupled_levels": CoupledLevels,
     }
 )
 """Name in configs -> class of settings."""

@@ -122,6 +122,12 @@ class Abacus(PositionScheme):
         """
         return num_tokens + self.max_offset + 1
 
+    def stream_bound(self, stream: str, num_tokens: int) -> int | None:
+        """Returns the bound of digit ids, or of a stream of `base`."""
+        if stream == "digit":
+            return self.digit_bound(num_tokens)
+        return self.base.stream_bound(stream, num_tokens)
+
     def check(self, num_tokens: int) -> None:
         """Raises ValueError if `base` cannot place rows of `num_tokens` tokens."""
         self.base.check(num_tokens)

@@ -105,7 +105,7 @@ class Placement:
         return self._of_rows(longer, of)
 
     def _of_rows(self, change: Callable[[Array, int], Array], of: int) -> "Placement":
-        """Changes, along the axis given, the arrays that have a row for each of `of`."""
+        """Changes, along an axis, the arrays that have a row for each of `of`."""
 
         def changed(array, axis):
             return change(array, axis) if array.shape[axis] == of else array
@@ -167,6 +167,15 @@ class PositionScheme(Settings):
             num_tokens: the longest row, in tokens.
         """
         raise NotImplementedError
+
+    def stream_bound(self, stream: str, num_tokens: int) -> int | None:
+        """Returns what a stream's ids lie below; None if there is none of that name.
+
+        Args:
+            stream: name of the stream.
+            num_tokens: the longest row, in tokens.
+        """
+        return None
 
     def check(self, num_tokens: int) -> None:
         """Raises ValueError if rows of some length cannot be placed.

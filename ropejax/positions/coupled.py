@@ -48,6 +48,7 @@ def digit_columns(
     placeholder: int | None = None,
     operands_least_first: bool = False,
     answer_least_first: bool = True,
+    last_unread: bool = False,
 ) -> Columns:
     """Returns the significance of every digit in rows like `a + b = answer`.
 
@@ -63,6 +64,8 @@ def digit_columns(
         operands_least_first: whether operands are written least significant digit
             first.
         answer_least_first: whether the answer is.
+        last_unread: whether the last symbol of answers is missing, as it is for
+            decoders, which never read it.
 
     Returns:
         The `Columns` of the rows.
@@ -83,6 +86,7 @@ def digit_columns(
     latest = jnp.max(jnp.where(valid, number, 0), axis=1, keepdims=True)
     in_answer = is_digit & (number == latest)
     from_left = jnp.where(in_answer, answer_least_first, operands_least_first)
+    final = final + (in_answer & last_unread)
     significance = jnp.where(from_left, at - first, final - at)
     size = jnp.where(is_digit, final - first + 1, 0)
     operand = jnp.max(jnp.where(in_answer, 0, size), axis=1)
@@ -110,6 +114,9 @@ class Coupled(PositionScheme):
         operands_least_first: whether operands are written least significant digit
             first.
         answer_least_first: whether the answer is (a "reversed" answer).
+        last_unread: whether the last symbol of answers is missing, as it is for
+            decoders, which never read it; of answers that are not least_first, all
+            columns depend on it.
         random_start: False starts at 1 always, as a test may.
         per_sequence: one start a row, as published, instead of one for the batch.
 
@@ -133,6 +140,7 @@ class Coupled(PositionScheme):
     placeholder: int | None = None
     operands_least_first: bool = False
     answer_least_first: bool = True
+    last_unread: bool = False
     random_start: bool = True
     per_sequence: bool = True
 
@@ -187,6 +195,7 @@ class Coupled(PositionScheme):
             placeholder=self.placeholder,
             operands_least_first=self.operands_least_first,
             answer_least_first=self.answer_least_first,
+            last_unread=self.last_unread,
         )
         room = self.max_position - columns.width
         width = known_values(columns.width)

@@ -22,7 +22,8 @@ class Addition(Task):
 
     The input is `a + b` (and further numbers); the answer has fixed room for the sum's
     digits, or ends with an end symbol. Symbols are the digits from 0 up, index hints if
-    there are any, plus, and blank if it is used; the placeholder stands for equals.
+    there are any, the symbol between running sums if they are asked for, plus, and
+    blank if it is used; the placeholder stands for equals.
 
     Attributes:
         base: of the numbers.
@@ -40,6 +41,8 @@ class Addition(Task):
             run of these, from a random start on, the lowest for the lowest digit.
         blank_every: put one blank at a random place of the input for so many of its
             symbols (0 for none), so that places do not tell significance.
+        running_sums: the answer is a scratchpad, the sums of the first 0, 1, 2, ...
+            numbers up to the whole one, a symbol between them.
 
     Examples:
         12+25 -> 370    (21 + 52 = 73)
@@ -49,11 +52,13 @@ class Addition(Task):
         Formats: reversed answers, Lee et al. 2023, arXiv 2307.03381; all reversed,
         McLeish et al. 2024 (Abacus), arXiv 2405.17399, section 3; zero padding, Cho et
         al. 2024 (position coupling), arXiv 2405.20671; index hints, Zhou et al. 2023,
-        arXiv 2310.16028; random spaces, Shen et al. 2023, arXiv 2311.14737.
+        arXiv 2310.16028; random spaces, Shen et al. 2023, arXiv 2311.14737; running
+        sums, Cho et al. 2024, arXiv 2410.15787.
 
     Departures:
         Blanks stand for a missing digit rather than nothing, so that every input of a
-        length has as many symbols; there are no symbols around the sum.
+        length has as many symbols; there are no symbols around the sum. Beside running
+        sums, numbers are not padded with zeros to the width of sums.
     """
 
     title = "Addition"
@@ -67,6 +72,7 @@ class Addition(Task):
     terminate: bool = False
     num_hints: int = 0
     blank_every: int = 0
+    running_sums: bool = False
 
     def __post_init__(self):
         draws.check_alphabet("base", self.base, draws.LARGEST_MODULUS)
@@ -80,11 +86,16 @@ class Addition(Task):
                 f"operands must be at most {draws.LARGEST_MODULUS}, got "
                 f"{self.operands}."
             )
+        if self.running_sums and (self.terminate or self.num_hints):
+            raise ValueError(
+                "running_sums have a fixed width and no hints; set terminate=False and "
+                "num_hints=0."
+            )
 
     @property
     def plus(self) -> int:
         """The symbol between numbers."""
-        return self.base + self.num_hints
+        return self.base + self.num_hints + self.running_sums
 
     @property
     def blank(self) -> int:
@@ -93,18 +104,23 @@ class Addition(Task):
 
     @property
     def input_vocab(self) -> int:
-        """Digits, hints, plus, and blank if it is used."""
+        """Digits, hints, the step to the next sum, plus, and blank if it is used."""
         return self.plus + 1 + (self.widths == "blanks" or self.blank_every > 0)
 
     @property
     def output_vocab(self) -> int:
-        """Digits, hints, and the end symbol if there is one."""
-        return self.base + self.num_hints + self.terminate
+        """Digits, hints, and the end symbol, or the step to the next sum, if used."""
+        return self.base + self.num_hints + (self.terminate or self.running_sums)
 
     @property
     def end_symbol(self) -> int | None:
         """The symbol after the answer, if answers end so."""
         return self.base + self.num_hints if self.terminate else None
+
+    @property
+    def step_symbol(self) -> int | None:
+        """The symbol between running sums, in answers as it is read back."""
+        return self.base if self.running_sums else None
 
     @property
     def symbols_a_digit(self) -> int:
@@ -126,7 +142,9 @@ class Addition(Task):
         return self.operands * (self.symbols_a_digit * length + 1) - 1
 
     def output_length(self, length):
-        """Room for the sum, its hints, and the end symbol."""
+        """Room for the sum, its hints, and the end symbol, or for all running sums."""
+        if self.running_sums:
+            return (self.operands + 1) * (self.sum_digits(length) + 1) - 1
         return self.symbols_a_digit * self.sum_digits(length) + self.terminate
 
     def check_length(self, length: int) -> None:
@@ -164,7 +182,12 @@ class Addition(Task):
             text_length = self._text_length(length)
             places = chosen_places(words, self.input_length(length), text_length)
             text = spread(text, places, self.blank)
-        total = self._sum(numbers, self.sum_digits(max_length))
+        room = self.sum_digits(max_length)
+        if self.running_sums:
+            columns = jnp.pad(jnp.cumsum(numbers, axis=0), ((1, 0), (0, 0)))
+            sums = jax.vmap(lambda row: self._carried(row, room))(columns)
+            return self._all_sums(text, sums, length)
+        total = self._carried(jnp.sum(numbers, axis=0), room)
         return self._answered(text, total, length, hint)
 
     def _number(self, rng, length, max_length, is_full):
@@ -198,9 +221,8 @@ class Addition(Task):
             text = jnp.where(significance < widths[row], text, self.blank)
         return jnp.where(within == field, self.plus, text)
 
-    def _sum(self, numbers, room):
-        """The sum's digits, least significant first."""
-        columns = jnp.sum(numbers, axis=0)
+    def _carried(self, columns, room):
+        """The digits of a sum of columns, least significant first."""
         columns = jnp.pad(columns, (0, room - columns.shape[0]))
 
         def step(carry, column):
@@ -208,6 +230,16 @@ class Addition(Task):
             return total // self.base, total % self.base
 
         return jax.lax.scan(step, jnp.zeros((), columns.dtype), columns)[1]
+
+    def _all_sums(self, text, sums, length):
+        """All running sums as written, and what of them counts."""
+        count = self.sum_digits(length)
+        place = jnp.arange(sums.shape[0] * (sums.shape[1] + 1) - 1)
+        row, at = place // (count + 1), place % (count + 1)
+        significance = count - 1 - at if self.order == "plain" else at
+        significance = jnp.clip(significance, 0, sums.shape[1] - 1)
+        digits = sums[jnp.minimum(row, self.operands), significance]
+        return Example(text, jnp.where(at == count, self.step_symbol, digits))
 
     def _answered(self, text, total, length, hint):
         """The answer as written, and what of it counts."""

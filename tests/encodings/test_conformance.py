@@ -31,6 +31,10 @@ def test_some_other_setting_makes_a_difference(name):
     shapes = parameter_shapes(encoding)
     if any(parameter_shapes(other) != shapes for other in others):
         return
+    if {field.name for field in dataclasses.fields(encoding)} <= OF_THE_START:
+        same = [jax.tree.map(np.array_equal, start(encoding), start(o)) for o in others]
+        assert not any(all(jax.tree.leaves(one)) for one in same)
+        return
     inputs = testing.example(encoding)
     limit = encoding.position_limit or 2**20
     at = min(40, (limit - 1) // 8) * jnp.arange(8)[None]
@@ -38,15 +42,18 @@ def test_some_other_setting_makes_a_difference(name):
     assert any((output(other, inputs, at) != wanted).any() for other in others)
 
 
+OF_THE_START = {"init_std", "initial_bias"}
+"""Settings that show in initial values alone."""
+
+
+def start(encoding, rng=None):
+    rng = jax.random.key(0) if rng is None else rng
+    dims = testing.DIMS
+    return encoding.init_shared(rng, dims), encoding.init_layer(rng, dims)
+
+
 def parameter_shapes(encoding):
-    rng = jax.random.key(0)
-    return jax.eval_shape(
-        lambda rng: (
-            encoding.init_shared(rng, testing.DIMS),
-            encoding.init_layer(rng, testing.DIMS),
-        ),
-        rng,
-    )
+    return jax.eval_shape(lambda rng: start(encoding, rng), jax.random.key(0))
 
 
 def output(encoding, inputs, at):

@@ -2,13 +2,13 @@
 
 import pytest
 
-from configs import arithmetic, decoder
+from configs import arithmetic, decoder, running_sums
 from configs.studies import arithmetic as arithmetic_study
 from configs.studies import kazemnejad2023
 from experiments import lengths
 from experiments.building.build import build
 from experiments.study.sweep import expand
-from ropejax.positions import Abacus, Coupled, Randomized
+from ropejax.positions import Abacus, Coupled, CoupledLevels, Randomized
 
 
 @pytest.mark.fast
@@ -43,6 +43,20 @@ def test_every_way_to_tell_places_of_digits_builds():
         if point["positions.name"] in kind:
             assert isinstance(recipe.positions, kind[point["positions.name"]])
         assert recipe.model.loops == 2
+
+
+@pytest.mark.parametrize("method", running_sums.METHODS)
+def test_running_sums_build_with_ids_for_the_longest_test(method):
+    built = build(running_sums.get_config(f"method={method}"))
+    recipe = built.recipe
+    assert recipe.task.task.running_sums
+    levels = isinstance(recipe.positions, CoupledLevels)
+    assert levels == (method in ("levels", "axes"))
+    if levels:  # their symbols are those of the task
+        assert recipe.positions.separators == (
+            recipe.task.task.plus,
+            recipe.task.placeholder,
+        )
 
 
 def test_loops_are_trained_after_all_of_them_and_by_the_progressive_loss():

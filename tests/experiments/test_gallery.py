@@ -183,6 +183,15 @@ def test_every_encoding_has_a_panel_and_no_panel_is_empty_of_meaning():
     assert "Position alone, by head" not in titles["rope"]
     assert "Logits of an example" in titles["path"]
     assert titles["log_scale"] == ["Factor on queries"]
+    assert titles["urpe"] == ["Factor on weights, by head"]
+
+
+def test_factors_on_weights_are_the_numbers_of_their_offsets():
+    urpe = encodings.URPE(clip=3)
+    offsets, values = gallery_numbers.weight_factors(urpe, 5)
+    np.testing.assert_array_equal(offsets, np.arange(-5, 6))
+    table = np.asarray(gallery_numbers.start(urpe)["table"])
+    np.testing.assert_array_equal(values, table[np.clip(offsets, -3, 3) + 3].T)
 
 
 def test_pictures_are_written_and_lie_on_the_contact_sheet(tmp_path, capsys):

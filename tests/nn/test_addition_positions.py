@@ -38,17 +38,23 @@ def test_abacus_counts_digits_of_operands_and_of_the_answer():
     assert placement.streams["digit"].tolist() == [expected] * 3
 
 
-@pytest.mark.parametrize(
-    ("order", "least_first"), [("answer", False), ("reversed", True)]
-)
-def test_coupled_digits_of_equal_significance_share_a_position(order, least_first):
-    task = Autoregressive(Addition(order=order))
-    scheme = Coupled(64, random_start=False, operands_least_first=least_first)
+@pytest.mark.parametrize("order", ["answer", "reversed", "plain"])
+def test_coupled_digits_of_equal_significance_share_a_position(order):
+    task, least_first = Autoregressive(Addition(order=order)), order == "reversed"
+    scheme = Coupled(
+        64,
+        random_start=False,
+        operands_least_first=least_first,
+        answer_least_first=order != "plain",
+        last_unread=True,
+    )
     batch, placement = placed(task, scheme)
     assert batch.tokens[0, [3, 7]].tolist() == list(scheme.separators)
     # Four columns, so that separators are at 1 + 4, and the lowest digits at 4.
     operand = [4, 3, 2] if least_first else [2, 3, 4]
-    expected = [*operand, 5, *operand, 5, 4, 3, 2, 0, 0, 0]
+    # Three of the answer's four digits are read.
+    answer = [1, 2, 3] if order == "plain" else [4, 3, 2]
+    expected = [*operand, 5, *operand, 5, *answer, 0, 0, 0]
     assert placement.positions.tolist() == [expected] * 3
 
 

@@ -11,6 +11,7 @@ from ropejax.positions import (
     POSITIONS,
     Abacus,
     Coupled,
+    CoupledLevels,
     EqualMean,
     PoSE,
     Randomized,
@@ -27,6 +28,7 @@ SCHEMES = {name: scheme() for name, scheme in POSITIONS.items()} | {
     "equal_mean_beta": EqualMean(max_position=64),
     "abacus_randomized": Abacus(per_sequence=True, base=Randomized(64)),
     "coupled_shared": Coupled(64, per_sequence=False),
+    "coupled_levels": CoupledLevels(separators=(PLUS, 11), base=Shifted()),
 }
 CONSTANT = {"consecutive", "shifted", "evenly_spaced"}
 

@@ -127,6 +127,8 @@ def addition(task, inputs, length):
     room = length + 1
     while task.base ** (room - length) < task.operands:
         room += 1
+    if task.running_sums:
+        return running_sums(task, numbers, room)
     count = max(len(digits), 1) if task.terminate else room
     digits += [0] * (count - len(digits))
     order = range(count)[::-1] if task.order == "plain" else range(count)
@@ -138,6 +140,15 @@ def addition(task, inputs, length):
         answer.append(task.end_symbol)
     full = room * (2 if task.num_hints else 1) + task.terminate
     return answer + [0] * (full - len(answer))
+
+
+def running_sums(task, numbers, room):
+    written, total = [], 0
+    for number in [0, *numbers]:
+        total += number
+        digits = [total // task.base**place % task.base for place in range(room)]
+        written += [task.base, *(digits[::-1] if task.order == "plain" else digits)]
+    return written[1:]
 
 
 CASES = [
@@ -159,6 +170,8 @@ CASES = [
     "addition base=3, num_hints=20, operands=3",
     "addition num_hints=17, order='plain', widths='zeros', terminate=True",
     "addition order='answer', blank_every=4",
+    "addition order='answer', operands=3, running_sums=True",
+    "addition base=2, order='plain', operands=5, widths='blanks', running_sums=True",
 ]
 
 
@@ -268,6 +281,7 @@ def test_answers_cannot_be_guessed_without_the_input(text, expected):
         ("addition operands=1", "operands must be at least 2"),
         ("addition order='backwards'", "order must be one of reversed, answer"),
         ("addition blank_every=-1", "blank_every must be at least 0"),
+        ("addition running_sums=True, terminate=True", "set terminate=False"),
     ],
 )
 def test_settings_without_meaning_are_refused(text, message):
