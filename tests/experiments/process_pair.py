@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).parents[2]
 HEARTBEAT_S = 15
@@ -85,7 +85,10 @@ class Pair:
 
 
 def start(
-    words: Sequence[str], logs: pathlib.Path, per_process: Sequence[Sequence[str]]
+    words: Sequence[str],
+    logs: pathlib.Path,
+    per_process: Sequence[Sequence[str]],
+    variables: Sequence[Mapping[str, str]] = ({}, {}),
 ) -> Pair:
     """Starts Python with the same words, and more words of each process.
 
@@ -93,19 +96,20 @@ def start(
         words: after `python`.
         logs: folder for what they print, made if absent.
         per_process: what only one of them is told.
+        variables: of the environment of each.
     """
     logs.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = str(ROOT)
     paths = [logs / f"{time.time_ns()}.{at}.log" for at in range(len(per_process))]
     started = []
-    for path, own in zip(paths, per_process, strict=True):
+    for path, own, more in zip(paths, per_process, variables, strict=False):
         with open(path, "w") as file:
             started.append(
                 subprocess.Popen(
                     [sys.executable, *words, *own],
                     cwd=ROOT,
-                    env=environment,
+                    env=environment | more,
                     stdout=file,
                     stderr=subprocess.STDOUT,
                 )

@@ -4,11 +4,14 @@ The small supervisor here does what a scheduler does: it starts both processes a
 whatever they ended with, until both end well.
 """
 
+import contextlib
 import functools
 import json
+import os
 import random
 import shutil
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -178,6 +181,35 @@ def test_processes_that_disagree_are_refused_by_name(tmp_path):
     for text in said:
         assert "train.seed is 0 in process 0 and 1 in process 1" in text
     assert not folder.exists()
+
+
+def test_processes_under_slurm_find_each_other_by_themselves(tmp_path):
+    """By what `srun` says, here of a job whose number gives a port that is free."""
+    first_port, ports = 61440, 2**12  # JAX takes the job's number modulo that many
+    with socket.socket() as found:
+        draw = random.Random(os.getpid())
+        while True:
+            job = draw.randrange(ports)
+            with contextlib.suppress(OSError):
+                found.bind(("127.0.0.1", first_port + job))
+                break
+    told = [
+        {
+            "SLURM_JOB_ID": str(job),
+            "SLURM_STEP_NODELIST": "127.0.0.1",
+            "SLURM_STEP_NUM_NODES": "1",
+            "SLURM_NTASKS": "2",
+            "SLURM_PROCID": str(at),
+            "SLURM_LOCALID": str(at),
+        }
+        for at in range(2)
+    ]
+    words = [*training_words(tmp_path / "run"), "--distributed"]
+    own = ((), ("--config.train.seed=1",))
+    with start(words, tmp_path / "logs", own, told) as pair:
+        codes, said = pair.wait(STARTED_S), pair.said()
+    assert codes == [2, 2], "\n".join(said)
+    assert all("train.seed is 0 in process 0 and 1 in process 1" in t for t in said)
 
 
 def test_other_versions_and_settings_of_jax_are_refused_by_name(monkeypatch):
