@@ -18,14 +18,17 @@ help: ## print this
 quickstart: $(READY) ## train plain and randomized positions, and compare (SEEDS=3, SHORT=1)
 	$(BIN)/python -m experiments.quickstart --seeds=$(SEEDS) $(if $(SHORT),--short)
 
+# Neighbours go to one process: they share compiled programs.
+PYTEST := $(BIN)/python -m pytest -q -n auto --maxprocesses=4 --dist worksteal
+
 test: $(READY) ## all tests but the slow ones
-	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-fast: $(READY) ## a few minutes' worth of tests
-	$(BIN)/python -m pytest -q -n auto --maxprocesses=4 -m fast
+	$(PYTEST) -m fast
 
 test-all: $(READY) ## every test
-	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
+	$(PYTEST)
 
 lint: $(READY) ## check style, change nothing
 	$(BIN)/ruff check .
