@@ -144,4 +144,5 @@ def _evaluate_length(
         )
 
     along = None if sharding is None else sharding.members_axis
-    return jax.vmap(one, out_axes=(0, None), spmd_axis_name=along)(params)
+    found = jax.vmap(one, out_axes=(0, None), spmd_axis_name=along)(params)
+    return found if sharding is None else sharding.everywhere(found)

@@ -43,9 +43,10 @@ def in_parts(
         What `count` returns, with a leading axis of parts.
     """
     of, num_tokens = batch.tokens.shape
-    at_once = 1 if sharding is None else sharding.batch_parts
+    at_once = 1
     if sharding is not None:
-        budget *= sharding.mesh.size // at_once
+        at_once = sharding.batch_parts
+        budget *= sharding.devices_a_model // at_once
     rows = at_once * rows_a_program(of // at_once, num_tokens, num_heads, budget=budget)
 
     def part(first_row: Int[Array, ""]) -> Any:

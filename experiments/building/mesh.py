@@ -98,11 +98,10 @@ def members_sharding(
     """
     sizes = {axis: config["mesh"][axis] for axis in AXES}
     own = math.prod(sizes.values())
-    if own == 1:
-        return None
-    if own < 1 or sizes["sequence"] > 1 or own > len(devices):
+    known = min(sizes.values()) >= 1
+    if not known or own == 1 or own > len(devices):
         return make_sharding(config, devices)
-    models = min(members, len(devices) // own)
+    models = 1 if sizes["sequence"] > 1 else min(members, len(devices) // own)
     devices = devices[: own * models]
     return sharding_on(
         config, make_mesh(sizes | {"population": models}, devices=devices)

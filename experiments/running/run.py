@@ -21,7 +21,12 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments.building.build import Experiment, build
-from experiments.building.mesh import make_sharding, on_other_mesh, without_mesh
+from experiments.building.mesh import (
+    AXES,
+    make_sharding,
+    on_other_mesh,
+    without_mesh,
+)
 from experiments.report import tables
 from experiments.results import store as results
 from experiments.results.store import ResultsWriter
@@ -41,6 +46,7 @@ from experiments.running.progress import Bar, figures
 from experiments.running.provenance import provenance
 from experiments.running.utilization import utilization_here
 from ropejax.evaluation import LengthScore
+from ropejax.sharding import mesh_sizes
 from ropejax.training import NonFiniteError, Progress, TrainState, init_state, train
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.checkpoint_agreement import largest
@@ -307,7 +313,9 @@ def open_run(
 
 def _on_mesh(run: Run, sizes: Mapping[str, int]) -> Run:
     """The run with a mesh to read it on: as many rows at once as the mesh cuts."""
-    sharding = make_sharding(on_other_mesh(run.config, sizes))
+    full = mesh_sizes(sizes, len(jax.devices()))
+    here = {axis: full[axis] for axis in AXES}
+    sharding = make_sharding(on_other_mesh(run.config, here))
     if sharding is None:
         return run
     recipe = dataclasses.replace(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ropejax.encodings.angles import pair_angles
 from ropejax.encodings.base import Dims, Views
-from ropejax.encodings.choices import not_negative
+from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.rotary_base import Rotation
 from ropejax.encodings.rotation import rotate
 from ropejax.tokens import Tokens
@@ -34,7 +34,8 @@ class RePo(Rotation):
         init_std: standard deviation of all weights at the start, cut at 3 of them.
 
     Raises:
-        ValueError: if width or init_std is negative.
+        ValueError: if width is negative, or init_std not positive: from zeros, no
+            weight gets a gradient.
 
     References:
         Li et al. (2025), RePo, arXiv:2512.14391; SakanaAI/repo@c0488bd,
@@ -58,7 +59,8 @@ class RePo(Rotation):
     def __post_init__(self):
         """Refuses negative settings."""
         super().__post_init__()
-        not_negative(width=self.width, init_std=self.init_std)
+        not_negative(width=self.width)
+        positive(init_std=self.init_std)
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `gate [D, width]`, `content [D, width]` and `position [width, K]`."""

@@ -79,6 +79,11 @@ class Sharding(Settings):
         return self.rules.parts("length", self.sizes)
 
     @property
+    def devices_a_model(self) -> int:
+        """How many devices share one model: all but for members of a population."""
+        return self.mesh.size // self.sizes["population"]
+
+    @property
     def members_axis(self) -> str | None:
         """The mesh axis of a population's members, for `jax.vmap(spmd_axis_name=)`.
 

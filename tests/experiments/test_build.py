@@ -14,9 +14,16 @@ from ml_collections import ConfigDict
 
 from configs import base, che
 from experiments import lengths
+from experiments.building import (
+    blocks,
+    methods,
+    options,
+    overrides,
+    progressive,
+    weighting,
+)
 from experiments.building import build as build_module
 from experiments.building import mesh as mesh_module
-from experiments.building import methods, options, overrides, progressive, weighting
 from experiments.building.build import build
 from experiments.building.methods import PUBLISHED, make_encoding, make_positions
 from ropejax.encodings import ENCODINGS, ALiBi, Encoding, LogScale, Rotary, compose
@@ -150,7 +157,7 @@ def test_every_field_of_the_config_is_read():
         *mesh_module.AXES,  # read as a whole
         *(f"{field}_options" for field in weighting.CATALOGUES),  # beside the fields
     }
-    modules = build_module, methods, progressive, weighting, mesh_module
+    modules = build_module, blocks, methods, progressive, weighting, mesh_module
     source = "".join(pathlib.Path(m.__file__).read_text() for m in modules)
     for path in overrides.all_fields(base.get_config()):
         name = path.split(".")[-1]

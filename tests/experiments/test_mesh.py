@@ -11,6 +11,7 @@ from configs import base
 from experiments.building.build import build
 from experiments.building.mesh import (
     make_sharding,
+    members_sharding,
     on_other_mesh,
     parse_sizes,
     without_mesh,
@@ -19,6 +20,7 @@ from experiments.evaluate import evaluate_run
 from experiments.results import store as results
 from experiments.running import workdir
 from experiments.running.run import run_experiment
+from ropejax.sharding import Sharding, make_mesh
 
 
 def config_with(**mesh):
@@ -100,6 +102,8 @@ def test_a_run_is_scored_on_a_mesh_as_on_one_device(tmp_path):
     assert ask() == on_mesh  # known, since a mesh is no part of what is asked
     assert results.read(tmp_path).to_pylist() == kept
     (tmp_path / "results").rename(tmp_path / "before")
+    with pytest.raises(ValueError, match="not 'dta'. Did you mean 'data'"):
+        ask(mesh={"dta": 4})
     again = ask()
     for length, score in again.items():
         assert score.loss == pytest.approx(on_mesh[length].loss, rel=1e-5)
@@ -123,6 +127,27 @@ def test_meshes_to_score_on_are_refused_by_name(tmp_path):
         **dict.fromkeys(("replica", "data", "fsdp", "tensor"), 1),
         **{"sequence": 2, "sequence_order": "zigzag", "rules": "vocab=()"},
     }
+
+
+def test_models_of_a_study_get_meshes_of_their_own_as_far_as_devices_go():
+    def sizes_of(members, **mesh):
+        plain = workdir.plain(config_with(**mesh))
+        sharding = members_sharding(plain, members, jax.devices())
+        if sharding is None:
+            return {}
+        return {name: size for name, size in sharding.sizes.items() if size > 1}
+
+    assert sizes_of(9) == {}
+    assert sizes_of(9, fsdp=2) == {"fsdp": 2, "population": 4}
+    assert sizes_of(3, fsdp=2) == {"fsdp": 2, "population": 3}
+    assert sizes_of(9, data=8) == sizes_of(9, data=-1) == {"data": 8}
+    assert sizes_of(9, sequence=2) == {"sequence": 2}
+    with pytest.raises(ValueError, match="has 16 devices, but there are 8"):
+        sizes_of(9, fsdp=16)
+    with pytest.raises(ValueError, match="only one mesh axis can be the rest"):
+        sizes_of(9, fsdp=-1, data=-1)
+    spread = make_mesh({"population": 2, "data": 4})
+    assert Sharding(spread).devices_a_model == 4
 
 
 def test_a_run_is_the_same_run_on_another_mesh():
