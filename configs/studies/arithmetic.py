@@ -23,21 +23,22 @@ Forms:
               RoPE and NoPE, FIRE at randomized positions, and beside NoPE Abacus,
               position coupling, index hints
 
-Cost, measured: 3.4 minutes of one x86-64 core a mini run (five runs, on a busy machine;
-with hints, whose rows are twice as long, about twice that), so the mini study takes
-about half an hour on two cores; by operations loops takes 8 core-hours, medium 16 and
-full 49. Measured, mini form, seed 0: % of exact sums, and in brackets of digits:
+Cost, measured: 3 to 11 minutes of one x86-64 core that others used too, a mini run (with
+hints, rows are twice as long); by operations loops takes 8 core-hours, medium 16 and
+full 49. Measured, mini form, mean of three seeds: % of exact sums, and in brackets of
+digits:
 
     digits               10          12          14          16          20
-    Abacus         100 (100)   91  (99)    78  (98)    66  (97)    16  (91)
-    coupling       100 (100)   30  (92)     8  (85)     2  (78)     0  (75)
-    RoPE             5  (57)    0  (24)     0  (19)     0  (15)     0   (9)
-    FIRE             0  (34)    0  (30)     0  (25)     0  (22)     0  (19)
-    NoPE             0  (23)    0  (24)     0  (21)     0  (19)     0  (17)
-    blind guess        (18)        (17)        (17)        (14)        (14)
+    Abacus         100 (100)  96 (100)    79  (98)    58  (96)    34  (93)
+    coupling       100 (100)  66  (96)    54  (94)    43  (91)    42  (90)
+    hints           26  (89)  14  (82)     4  (68)     0  (52)     0  (18)
+    RoPE             2  (50)   0  (23)     0  (16)     0  (14)     0  (11)
+    FIRE             0  (33)   0  (31)     0  (27)     0  (22)     0  (19)
+    NoPE             0  (29)   0  (28)     0  (24)     0  (22)     0  (18)
+    blind guess        (18)       (17)        (17)        (14)        (14)
 
 Without ids of digits, 3,000 steps do not suffice for sums of trained lengths either;
-after twice as many rows, Abacus had 98% of digits right at 14 and 88% at 20.
+after twice as many rows, seed 0, Abacus had 98% of digits right at 14 and 88% at 20.
 """
 
 from ml_collections import ConfigDict

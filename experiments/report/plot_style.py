@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import pathlib
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -50,6 +51,15 @@ STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "ropejax",
 }
+
+
+TITLE_WIDTH = 30
+"""Characters of a title that fit over a panel."""
+
+
+def title_panel(axes: Axes, text: str) -> None:
+    """Puts a title over a panel, in several lines if one would reach into the next."""
+    axes.set_title(textwrap.fill(text, TITLE_WIDTH, break_long_words=False))
 
 
 def line_styles(settings: Sequence[Setting]) -> dict[Setting, dict]:

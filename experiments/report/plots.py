@@ -21,6 +21,7 @@ from experiments.report.plot_style import (
     line_panels,
     line_styles,
     name_axes,
+    title_panel,
 )
 from experiments.report.plot_style import save as save
 from experiments.report.summaries import Cell, RunSummary, perplexity_of
@@ -96,7 +97,7 @@ def _by_length(
     band = "95% interval over seeds" if _several_runs(drawn) else ""
     figure, panels = line_panels(len(tasks), styles, others, band)
     for (task, group), axes in zip(tasks.items(), panels, strict=True):
-        axes.set_title(group[0].task_title)
+        title_panel(axes, group[0].task_title)
         for number, (start, end) in enumerate(itertools.pairwise(trained[task])):
             shade = _SOME if number else _TRAINED
             axes.axvspan(start, end, color=shade, lw=0, zorder=0)
@@ -182,7 +183,7 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
     others = [Line2D([], [], linestyle="none", label=_not_logged(absent))]
     figure, panels = line_panels(len(tasks), styles, others if absent else [], band)
     for group, axes in zip(tasks.values(), panels, strict=True):
-        axes.set_title(group[0].task_title)
+        title_panel(axes, group[0].task_title)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         for cell in group:
             shift = settings.index(cell.setting) / len(settings)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.report import levels, summaries
-from experiments.report.plot_style import COLOURS, GREY, MARKERS, STYLE
+from experiments.report.plot_style import COLOURS, GREY, MARKERS, STYLE, title_panel
 from experiments.report.summaries import Cell, RunSummary, Setting, spread_of
 
 _COLUMN = 0.46  # inches
@@ -191,7 +191,7 @@ def _row_panels(
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     placed = []
     for axes, group in zip(grid.flat, tasks, strict=False):
-        axes.set_title(group[0].task_title)
+        title_panel(axes, group[0].task_title)
         axes.grid(axis="x", color="0.9", lw=0.6)
         for start, _ in groups[1:] if len(groups) < len(settings) else []:
             axes.axhline(start - 0.5, color="0.6", lw=0.6)

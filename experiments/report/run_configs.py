@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from experiments.running.workdir import completed
 from experiments.running.workdir import flat as flat
 
 Flat = Mapping[str, Any]
@@ -33,7 +34,7 @@ def flat_configs(run_rows: pa.Table) -> dict[str, Flat]:
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> Flat:
-    return flat(json.loads(text))
+    return flat(completed(json.loads(text)))
 
 
 def differing(configs: Sequence[Flat], *, free: bool = False) -> list[str]:

@@ -124,10 +124,17 @@ def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
         config = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} cannot be read ({error}).") from None
+    return completed(config)
+
+
+def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a plain config with what those of earlier versions lack (`ADDED`)."""
+    made = dict(config)
     for name, value in ADDED.items():
         group, _, field = name.partition(".")
-        config.setdefault(group, {}).setdefault(field, value)
-    return config
+        if isinstance(made.get(group), Mapping):
+            made[group] = {field: value} | dict(made[group])
+    return made
 
 
 def write_config(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:

@@ -1,5 +1,8 @@
 """Runs that did not do the same are not averaged, and none counts twice."""
 
+import json
+
+import pyarrow as pa
 import pytest
 
 from experiments.report import comparable, run_configs, summaries
@@ -154,6 +157,21 @@ def test_a_run_without_a_known_config_or_field_goes_with_most():
     settings = {name: run.setting.config for name, run in kept.items()}
     assert settings["d"] == settings["e"] == settings["a"] == "model.layers=2"
     assert settings["c"] == "model.layers=5"
+
+
+def test_a_run_of_an_earlier_version_differs_in_nothing_that_came_later():
+    """What its config lacks has the value that means what that version did."""
+    new = {"train": {"steps": 5}, "model": {"kind": "decoder"}}
+    old = json.dumps(new)
+    new["model"] |= {"normalizer": "softmax", "attention_dropout": 0.0}
+    new["train"] |= {"progressive_weight": 0.0}
+    rows = pa.table({"run_id": ["old", "new"], "config": [old, json.dumps(new)]})
+    flat = run_configs.flat_configs(rows)
+    assert run_configs.differing(list(flat.values())) == []
+    new["model"]["normalizer"] = "sink"
+    rows = pa.table({"run_id": ["old", "new"], "config": [old, json.dumps(new)]})
+    flat = run_configs.flat_configs(rows)
+    assert run_configs.differing(list(flat.values())) == ["model.normalizer"]
 
 
 def test_a_field_that_some_lack_divides_no_setting():

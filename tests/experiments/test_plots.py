@@ -53,6 +53,20 @@ def _dots(axes):
     return [line for line in axes.lines if line.get_linestyle() == ":"]
 
 
+def test_long_titles_do_not_reach_into_the_next_panel(cells):
+    title = "Addition(order=reversed, widths=zeros, num_hints=24)"
+    named = [
+        dataclasses.replace(run, task_title=title)
+        for cell in cells
+        for run in cell.runs
+    ]
+    figure = plots.accuracy_by_length(summaries.group_cells(named))
+    figure.draw_without_rendering()
+    boxes = [axes.title.get_window_extent() for axes in figure.axes]
+    assert " ".join(figure.axes[0].get_title().split()) == title
+    assert boxes[0].x1 < boxes[1].x0
+
+
 def test_a_panel_a_task_and_a_line_a_setting_with_the_right_numbers(cells):
     figure = plots.accuracy_by_length(cells)
     copy, sort = figure.axes
