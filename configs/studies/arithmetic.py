@@ -23,10 +23,9 @@ Forms:
               RoPE and NoPE, FIRE at randomized positions, and beside NoPE Abacus,
               position coupling, index hints
 
-Cost, measured: 3 to 11 minutes of one x86-64 core that others used too, a mini run (with
-hints, rows are twice as long); by operations loops takes 8 core-hours, medium 16 and
-full 49. Measured, mini form, mean of three seeds: % of exact sums, and in brackets of
-digits:
+Cost, measured: a mini run 3 to 11 minutes of one x86-64 core that others used too; by
+operations loops takes 8 core-hours, medium 16 and full 49. Measured, mini form, mean of
+three seeds: % of exact sums, and in brackets of digits:
 
     digits               10          12          14          16          20
     Abacus         100 (100)  96 (100)    79  (98)    58  (96)    34  (93)
