@@ -24,9 +24,9 @@ Forms:
 
 Cost, estimated from 1.6e10 operations a second of one x86-64 core (`--dry-run`): full
 104,000 core-hours, medium 1,040, mini 1.0 (half an hour on two cores). Not
-measured on a GPU. Measured, seed 0 of the mini form (`--only train.seed=0`): 18 runs, 39
-minutes of a busy core. % of symbols right beyond the trained lengths, without and with
-log n:
+measured on a GPU. Measured, seed 0 of the mini form (`--only train.seed=0`): 18 runs,
+39 minutes of a busy core. % of symbols right beyond the trained lengths, without and
+with log n:
 
     trained, and tested, at         even_pairs  reverse_string  masked_text
     consecutive                    50.7   51.8     50.4   51.5  50.4   49.2
