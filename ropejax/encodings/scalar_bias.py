@@ -15,7 +15,46 @@ from ropejax.typing import Array, Float, Params, Rng, Shaped
 
 
 @dataclasses.dataclass(frozen=True)
-class ScalarBias(Encoding):
+class OffsetTable(Encoding):
+    """A learned number for each head and offset; what derives says what it is for.
+
+    Attributes:
+        clip: offsets beyond this many tokens share a number.
+        shared: True if all layers share one table.
+        init_std: standard deviation of the numbers at the start, about `centre`.
+
+    Raises:
+        ValueError: if clip is not positive or init_std negative, or positions are
+            fractional.
+    """
+
+    clip: int = 128
+    shared: bool = False
+    init_std: float = 0.02
+
+    centre: ClassVar[float] = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        positive(clip=self.clip)
+        not_negative(init_std=self.init_std)
+
+    def init_shared(self, rng: Rng, dims: Dims) -> Params:
+        """Returns `{"table": [2 clip + 1, N]}` if shared, else nothing."""
+        return self._init_table(rng, dims) if self.shared else {}
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns `{"table": [2 clip + 1, N]}` unless shared."""
+        return {} if self.shared else self._init_table(rng, dims)
+
+    def _init_table(self, rng, dims):
+        shape = (2 * self.clip + 1, dims.num_heads)
+        drawn = self.init_std * jax.random.normal(rng, shape, jnp.float32)
+        return {"table": self.centre + drawn}
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalarBias(OffsetTable):
     """Adds a learned number of each head and offset to the scaled logits.
 
     `logits + table[clip(j - i, -clip, clip) + clip, h]`, in nats.
@@ -37,26 +76,9 @@ class ScalarBias(Encoding):
         None; it is T5's bias without buckets.
     """
 
-    clip: int = 128
-    shared: bool = False
-    init_std: float = 0.02
-
     title: ClassVar[str] = "Learned relative bias"
     summary: ClassVar[str] = "a learned number for each clipped offset and head"
     reference: ClassVar[str] = "Raffel et al. 2019, arXiv:1910.10683"
-
-    def __post_init__(self):
-        super().__post_init__()
-        positive(clip=self.clip)
-        not_negative(init_std=self.init_std)
-
-    def init_shared(self, rng: Rng, dims: Dims) -> Params:
-        """Returns `{"table": [2 clip + 1, N]}` if shared, else nothing."""
-        return self._init_table(rng, dims) if self.shared else {}
-
-    def init_layer(self, rng: Rng, dims: Dims) -> Params:
-        """Returns `{"table": [2 clip + 1, N]}` unless shared."""
-        return {} if self.shared else self._init_table(rng, dims)
 
     def bias(
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array
@@ -67,10 +89,6 @@ class ScalarBias(Encoding):
     def narrow_bias(self, params: Params) -> NarrowBias:
         """Returns the table's numbers, by head and offset."""
         return NarrowBias(table=params["table"].T)
-
-    def _init_table(self, rng, dims):
-        shape = (2 * self.clip + 1, dims.num_heads)
-        return {"table": self.init_std * jax.random.normal(rng, shape, jnp.float32)}
 
 
 def bias_of_rows(

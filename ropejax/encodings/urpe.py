@@ -9,19 +9,14 @@ relative positions can approximate any continuous function of sequences.
 import dataclasses
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
-
-from ropejax.encodings.base import Dims, Encoding
-from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.heads import weighted_sum
-from ropejax.encodings.scalar_bias import bias_of_rows
+from ropejax.encodings.scalar_bias import OffsetTable, bias_of_rows
 from ropejax.tokens import Tokens
-from ropejax.typing import Array, Float, Params, Rng
+from ropejax.typing import Array, Float, Params
 
 
 @dataclasses.dataclass(frozen=True)
-class URPE(Encoding):
+class URPE(OffsetTable):
     """Multiplies each weight by a learned number of its head and offset.
 
     `sum_j w_ij table[clip(j - i, -clip, clip) + clip, h] v_j`, w behind the softmax.
@@ -49,26 +44,12 @@ class URPE(Encoding):
         each of T5's buckets, is left out.
     """
 
-    clip: int = 128
     shared: bool = True
-    init_std: float = 0.02
 
+    centre: ClassVar[float] = 1.0
     title: ClassVar[str] = "URPE"
     summary: ClassVar[str] = "weights times a learned number of the offset"
     reference: ClassVar[str] = "Luo et al. 2022, arXiv:2205.13401"
-
-    def __post_init__(self):
-        super().__post_init__()
-        positive(clip=self.clip)
-        not_negative(init_std=self.init_std)
-
-    def init_shared(self, rng: Rng, dims: Dims) -> Params:
-        """Returns `{"table": [2 clip + 1, N]}` if shared, else nothing."""
-        return self._init_table(rng, dims) if self.shared else {}
-
-    def init_layer(self, rng: Rng, dims: Dims) -> Params:
-        """Returns `{"table": [2 clip + 1, N]}` unless shared."""
-        return {} if self.shared else self._init_table(rng, dims)
 
     def mix(
         self,
@@ -80,7 +61,3 @@ class URPE(Encoding):
     ) -> Float[Array, "B T N H"]:
         """Returns weights times the numbers of their offsets, against values."""
         return weighted_sum(weights * bias_of_rows(params["table"], query, key), v)
-
-    def _init_table(self, rng, dims):
-        shape = (2 * self.clip + 1, dims.num_heads)
-        return {"table": 1 + self.init_std * jax.random.normal(rng, shape, jnp.float32)}
