@@ -15,12 +15,7 @@ from jaxtyping import Array, Bool, Int
 from ropejax.concrete import known_values
 from ropejax.positions.abacus import is_symbol
 from ropejax.positions.base import Placement, PositionScheme
-from ropejax.positions.rows import (
-    draw_rows,
-    real_places,
-    uniform_below,
-    unit_draw,
-)
+from ropejax.positions.rows import draw_starts, real_places
 from ropejax.typing import Rng
 
 
@@ -204,12 +199,9 @@ class Coupled(PositionScheme):
                 f"An addition is {width.max()} columns wide and needs max_position "
                 f"above that, got {self.max_position}; raise max_position."
             )
-        start = jnp.ones_like(room)
-        if self.random_start:
-            unit = draw_rows(
-                unit_draw, rng, room.shape[0], per_sequence=self.per_sequence
-            )
-            start = 1 + uniform_below(unit, room)
+        start = draw_starts(
+            rng, room, random=self.random_start, per_sequence=self.per_sequence
+        )
         end = (start + columns.width)[:, None]
         column = jnp.where(columns.is_digit, end - 1 - columns.significance, end)
         return Placement(positions=jnp.where(real, column, 0))

@@ -21,12 +21,7 @@ from jaxtyping import Array, Bool, Int
 from ropejax.concrete import known_values
 from ropejax.positions.abacus import is_symbol
 from ropejax.positions.base import Placement, PositionScheme
-from ropejax.positions.rows import (
-    draw_rows,
-    real_places,
-    uniform_below,
-    unit_draw,
-)
+from ropejax.positions.rows import draw_starts, real_places
 from ropejax.typing import Rng
 
 
@@ -251,12 +246,9 @@ class CoupledLevels(PositionScheme):
 
     def _moved(self, rng, real, ids, room):
         """Returns ids from a random start on, of which there are `room`."""
-        start = jnp.ones_like(room)
-        if self.random_start:
-            unit = draw_rows(
-                unit_draw, rng, room.shape[0], per_sequence=self.per_sequence
-            )
-            start = 1 + uniform_below(unit, room)
+        start = draw_starts(
+            rng, room, random=self.random_start, per_sequence=self.per_sequence
+        )
         return jnp.where(real, start[:, None] + ids, 0)
 
     def _check(self, levels: Levels) -> None:

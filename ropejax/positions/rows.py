@@ -109,3 +109,23 @@ def uniform_below(
     """
     scaled = jnp.floor(unit * bound).astype(jnp.int32)
     return jnp.clip(scaled, 0, jnp.maximum(bound - 1, 0))
+
+
+def draw_starts(
+    rng: Rng, room: Int[Array, " B"], *, random: bool, per_sequence: bool
+) -> Int[Array, " B"]:
+    """Returns where ids of each row begin: uniform over `1 .. room`, or at 1.
+
+    Args:
+        rng: PRNG key.
+        room: how many starts a row has, `[B]`, at least 1.
+        random: False for 1 always.
+        per_sequence: whether each row has a draw of its own.
+
+    Returns:
+        Starts `[B]`.
+    """
+    if not random:
+        return jnp.ones_like(room)
+    unit = draw_rows(unit_draw, rng, room.shape[0], per_sequence=per_sequence)
+    return 1 + uniform_below(unit, room)
