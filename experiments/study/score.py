@@ -168,6 +168,7 @@ class _Evaluation:
         first = self.asked[0]
         evaluation = first.evaluation
         chosen = [self.params[at] for at in places]
+        # On the host, unless that would gather what devices share.
         stack = np.stack if first.sharding is None else jnp.stack
         stacked = jax.tree.map(lambda *leaves: stack(leaves), *chosen)
         title = f"score {len(places)} models"

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import traceback
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import numpy as np
@@ -22,7 +23,8 @@ from experiments.study.folder import StudyFolder
 from experiments.study.score import Together
 from experiments.study.sweep import StudyRun
 from experiments.study.train import Work, population_of
-from ropejax.training.population import AXIS, members_at_once
+from ropejax.training.population import AXIS
+from ropejax.training.population_size import members_at_once
 
 COMPACT_EVERY = 50
 """Runs that a worker finishes between two compactions of the results."""
@@ -176,17 +178,17 @@ class Worker:
             recipe = dataclasses.replace(experiment.recipe, sharding=sharding)
             experiment = dataclasses.replace(experiment, recipe=recipe)
         population = population_of(run.config, experiment)
-        mesh = None
+        made = partial(Together, experiment, population, sets=self._how.sets)
         if sharding is not None:
-            at_once = max(sharding.sizes[AXIS], members_at_once(population, most))
-        else:
-            if devices[0].platform == "cpu":
-                devices = devices[:1]  # all of them are the same cores
-            fitting = members_at_once(population, alike) * len(devices)
-            at_once = min(self._how.at_once or fitting, alike)
-            devices = devices[:at_once]
-            mesh = Mesh(np.array(devices), (AXIS,)) if len(devices) > 1 else None
-        return Together(experiment, population, at_once, mesh, self._how.sets)
+            fitting = members_at_once(population, most)
+            return made(max(sharding.sizes[AXIS], fitting))
+        if devices[0].platform == "cpu":
+            devices = devices[:1]  # all of them are the same cores
+        fitting = members_at_once(population, alike) * len(devices)
+        at_once = min(self._how.at_once or fitting, alike)
+        devices = devices[:at_once]
+        mesh = Mesh(np.array(devices), (AXIS,)) if len(devices) > 1 else None
+        return made(at_once, mesh)
 
     def _do(self, runs: Sequence[StudyRun], claims: Claims) -> None:
         """Trains and scores claimed runs; marks them as finished, or gives them up."""

@@ -18,11 +18,11 @@ from ropejax.training.population import (
     compiled_population,
     init_member,
     member_parts,
-    members_at_once,
     stack,
     strong,
     unstack,
 )
+from ropejax.training.population_size import members_at_once
 from ropejax.training.step import StepMetrics, TrainState
 
 

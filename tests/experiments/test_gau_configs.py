@@ -12,7 +12,7 @@ from experiments.plan.costs import make_plan, step_operations
 from experiments.study.cost import _forward
 from ropejax.sharding import Sharding, abstract_mesh
 from ropejax.training import train
-from ropejax.training.population import step_bytes
+from ropejax.training.population_size import step_bytes
 
 PAPER = {
     "model__num_heads": 1,

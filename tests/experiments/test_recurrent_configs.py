@@ -11,7 +11,7 @@ from experiments.evaluate import evaluate_run
 from experiments.results import store as results
 from experiments.running.run import run_experiment
 from ropejax.nn.recurrent import CELLS, RecurrentSpec, StackRNN
-from ropejax.training.population import step_bytes
+from ropejax.training.population_size import step_bytes
 
 QUIET = Console(quiet=True)
 

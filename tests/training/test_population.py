@@ -22,13 +22,12 @@ from ropejax.training.population import (
     compiled_member,
     compiled_population,
     init_member,
-    members_at_once,
     population_step,
     stack,
-    step_bytes,
     strong,
 )
 from ropejax.training.population_loop import train_population
+from ropejax.training.population_size import members_at_once, step_bytes
 from ropejax.training.step import StepMetrics, draw_batch, step_lengths
 from tests.training.tiny import tiny_recipe
 
