@@ -265,8 +265,10 @@ def evaluate_length(
     """
     data_rng, positions_rng = jax.random.split(rng)
     rows = samples // draws
-    reading = _Reader.of(model, params, sharding)
-    decoding = _Reader.of(model, params, sharding and sharding.by_rows)
+    reading = decoding = _Reader.of(model, params, sharding)
+    decodes = isinstance(task, Autoregressive)
+    if decodes and sharding is not None:
+        decoding = _Reader.of(model, params, sharding.by_rows)
 
     def one_draw(draw: Int[Array, ""]):
         first = draw * rows
@@ -289,7 +291,7 @@ def evaluate_length(
         symbols = _histogram(task, batch, (first + jnp.arange(rows)) % 2)
         batch, placement, extra = filled(batch, placement, decoding.rows_at_once)
         sums = reading.in_parts(_sums, batch, placement, budget=LOGITS_BYTES)
-        if isinstance(task, Autoregressive):
+        if decodes:
             count = partial(_decoded_right, task, bucket)
             right = decoding.in_parts(count, batch, placement, budget=DECODING_BYTES)
             sums = sums._replace(correct=right[0], exact=right[1])

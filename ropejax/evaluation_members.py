@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.evaluation import (
@@ -13,6 +12,7 @@ from ropejax.evaluation import (
     evaluate_length,
     score_of,
 )
+from ropejax.filling import last_repeated
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
 from ropejax.sharding import Sharding
@@ -66,7 +66,9 @@ def evaluate_members(
     members = jax.tree.leaves(params)[0].shape[0]
     if sharding is not None:
         sharding.check(model, sharding.batch_parts)
-        params = _filled(params, -members % sharding.sizes["population"])
+        # Copies of the last member, so that devices share evenly.
+        extra = -members % sharding.sizes["population"]
+        params = jax.tree.map(lambda x: last_repeated(x, extra), params)
     scores: list[dict[int, LengthScore]] = [{} for _ in range(members)]
     for length, (sums, histogram) in counted_by_length(
         partial(_evaluate_length, model, params, sharding=sharding),
@@ -89,15 +91,6 @@ def evaluate_members(
         if on_length is not None:
             on_length(found)
     return scores
-
-
-def _filled(params: Params, extra: int) -> Params:
-    """Copies of the last member behind all of them, so that devices share evenly."""
-
-    def longer(x):
-        return jnp.pad(x, [(0, extra)] + [(0, 0)] * (x.ndim - 1), mode="edge")
-
-    return jax.tree.map(longer, params) if extra else params
 
 
 @partial(

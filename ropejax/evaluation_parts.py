@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.filling import last_repeated
 from ropejax.positions.base import Placement
 from ropejax.sharding import Sharding
 from ropejax.tasks.base import Batch
@@ -33,7 +34,7 @@ def in_parts(
 
     Args:
         count: the function, of some rows and where their tokens are.
-        batch: rows of one length, their number a multiple of `row_parts`.
+        batch: rows of one length, as many as a mesh cuts evenly (`filled`).
         placement: where their tokens are.
         num_heads: attention heads.
         budget: bytes of a layer's attention logits on a device.
@@ -78,12 +79,8 @@ def filled(
     extra = -of % parts
     if not extra:
         return batch, placement, 0
-
-    def longer(x):
-        return jnp.pad(x, [(0, extra)] + [(0, 0)] * (x.ndim - 1), mode="edge")
-
     real = jnp.arange(of + extra)[:, None] < of
-    batch = jax.tree.map(longer, batch)
+    batch = jax.tree.map(lambda x: last_repeated(x, extra), batch)
     batch = batch._replace(
         target_mask=batch.target_mask & real, score_mask=batch.score_mask & real
     )

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LAYERS = [
     {
         *("typing", "operations", "seeds", "settings", "concrete"),
-        *("number_types", "manual_axes", "tokens", "masks", "positions"),
+        *("filling", "number_types", "manual_axes", "tokens", "masks", "positions"),
     },
     {"encodings"},
     {"attention"},

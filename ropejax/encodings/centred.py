@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from ropejax.filling import last_repeated
 from ropejax.typing import Array, Bool, Logits
 
 Rows = Any
@@ -73,8 +74,6 @@ def about_centres(
 
 def _parts(x: Array, size: int) -> Array:
     """Cuts the token axis, the last query repeated to fill a part."""
-    pad = [(0, 0)] * x.ndim
-    pad[1] = (0, -x.shape[1] % size)
-    x = jnp.pad(x, pad, mode="edge")
+    x = last_repeated(x, -x.shape[1] % size, axis=1)
     split = x.reshape(x.shape[0], -1, size, *x.shape[2:])
     return jnp.moveaxis(split, 1, 0)

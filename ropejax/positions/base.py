@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
 
+from ropejax.filling import last_repeated
 from ropejax.number_types import widened
 from ropejax.settings import Settings, check_finite
 from ropejax.tokens import Tokens, tokens
@@ -97,12 +97,7 @@ class Placement:
             of: rows of the batch; arrays of a single row serve any number of them.
             extra: how many more.
         """
-
-        def longer(array, axis):
-            widths = [(0, extra * (at == axis)) for at in range(array.ndim)]
-            return jnp.pad(array, widths, mode="edge")
-
-        return self._of_rows(longer, of)
+        return self._of_rows(lambda x, axis: last_repeated(x, extra, axis), of)
 
     def _of_rows(self, change: Callable[[Array, int], Array], of: int) -> "Placement":
         """Changes, along an axis, the arrays that have a row for each of `of`."""
