@@ -8,6 +8,7 @@ those that other papers train on, `TEXT_TASKS` language modelling, `ALL_TASKS` a
 from types import MappingProxyType
 
 from ropejax.tasks.addition import Addition
+from ropejax.tasks.addition_scratchpad import AdditionScratchpad
 from ropejax.tasks.associative_recall import AssociativeRecall
 from ropejax.tasks.autoregressive import Autoregressive
 from ropejax.tasks.base import Batch, Example, Level, Task
@@ -65,6 +66,7 @@ MORE_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
         "selective_copy": SelectiveCopy,
         "sort": SortNumbers,
         "addition": Addition,
+        "addition_scratchpad": AdditionScratchpad,
         "parity_scratchpad": ParityScratchpad,
         "key_lookup": KeyLookup,
         "associative_recall": AssociativeRecall,

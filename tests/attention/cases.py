@@ -117,6 +117,11 @@ def widened(tree):
     return jax.tree.map(wide, tree)
 
 
+def computed(run, case):
+    """Returns `value_and_grads` of a case, as numpy arrays."""
+    return jax.device_get(value_and_grads(run, case.cotangent)(case.arrays))
+
+
 def exactly(run, case):
     """Returns `value_and_grads` of a case, computed in float64."""
     with float64():

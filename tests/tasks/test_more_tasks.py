@@ -151,6 +151,23 @@ def running_sums(task, numbers, room):
     return written[1:]
 
 
+def addition_scratchpad(task, inputs, length):
+    """Adds as at school, and writes down what it does."""
+    a, b = inputs[:length], inputs[length + 1 :]
+    carry, steps, digits = 0, [], []
+    while a:
+        total = a[-1] + b[-1] + carry
+        step = {"input": [a.pop(), b.pop()], "computation": [*divmod(total, task.base)]}
+        carry, digit = divmod(total, task.base)
+        digits.insert(0, digit)
+        step |= {"output": [digit], "carry": [carry], "remaining": [*a, task.base, *b]}
+        for part in step:
+            steps += step[part] if part in task.parts else []
+    return [*steps, carry, *digits]
+
+
+ALL_PARTS = "parts=('input', 'computation', 'output', 'carry', 'remaining')"
+
 CASES = [
     "copy",
     "copy content='runs', vocab_size=3, times=2",
@@ -172,6 +189,9 @@ CASES = [
     "addition order='answer', blank_every=4",
     "addition order='answer', operands=3, running_sums=True",
     "addition base=2, order='plain', operands=5, widths='blanks', running_sums=True",
+    "addition_scratchpad",
+    f"addition_scratchpad base=3, widths='zeros', scored='answer', {ALL_PARTS}",
+    "addition_scratchpad parts=('remaining',)",
 ]
 
 
@@ -189,7 +209,8 @@ def test_rows_agree_with_plain_python_and_do_not_depend_on_padding(text):
             end = targets.index(task.end_symbol)
             wanted = [place <= end for place in range(len(targets))]
         if getattr(task, "scored", "all") == "answer":
-            wanted = [place == len(targets) - 1 for place in range(len(targets))]
+            final = length + 1 if "addition" in text else 1
+            wanted = [place >= len(targets) - final for place in range(len(targets))]
         assert scored == wanted
     narrow = drawn(text, SMALL, 8)
     for name in ("tokens", "targets", "target_mask", "score_mask"):
@@ -200,7 +221,11 @@ def test_rows_agree_with_plain_python_and_do_not_depend_on_padding(text):
 
 
 # Symbols of docstrings that are no digits, in the order of their numbers.
-WRITTEN = {"addition": "0123456789+", "induction_heads": "0123456789ABCDEFG"}
+WRITTEN = {
+    "addition": "0123456789+",
+    "addition_scratchpad": "0123456789+",
+    "induction_heads": "0123456789ABCDEFG",
+}
 
 
 @pytest.mark.fast
@@ -224,7 +249,7 @@ def test_documentation_is_complete_and_its_examples_are_right(name):
         )
         answer = [int(symbol) for symbol in right]
         one = dataclasses.replace(task, widths="zeros") if name == "addition" else task
-        length = len(inputs) // 2 if name == "addition" else len(inputs)
+        length = len(inputs) // 2 if "addition" in name else len(inputs)
         assert globals()[name](one, inputs, length) == answer
         assert task.input_length(length) == len(inputs)
         assert task.output_length(length) == len(answer)
@@ -282,11 +307,33 @@ def test_answers_cannot_be_guessed_without_the_input(text, expected):
         ("addition order='backwards'", "order must be one of reversed, answer"),
         ("addition blank_every=-1", "blank_every must be at least 0"),
         ("addition running_sums=True, terminate=True", "set terminate=False"),
+        ("addition_scratchpad parts=()", "without a scratchpad the task is Addition"),
+        ("addition_scratchpad parts=('carry', 'carry')", "each once"),
+        ("addition_scratchpad parts=('sum',)", "parts must be one of input, comp"),
+        ("addition_scratchpad widths='blanks'", "widths must be one of equal, zeros"),
+        ("addition_scratchpad base=1", "base=1"),
     ],
 )
 def test_settings_without_meaning_are_refused(text, message):
     with pytest.raises(ValueError, match=message):
         task_of(text)
+
+
+def test_sums_are_the_same_with_and_without_a_scratchpad():
+    """Of a row, so that accuracies on the answers compare."""
+    plain, steps = (
+        drawn(text, SMALL, 8)
+        for text in ("addition order='plain'", "addition_scratchpad scored='answer'")
+    )
+    for index, length in enumerate(LENGTHS[:8]):
+        inputs = slice(2 * length + 1)
+        np.testing.assert_array_equal(
+            plain.tokens[index, inputs], steps.tokens[index, inputs]
+        )
+        np.testing.assert_array_equal(
+            plain.targets[index, plain.score_mask[index]],
+            steps.targets[index, steps.score_mask[index]],
+        )
 
 
 @pytest.mark.fast
