@@ -23,8 +23,9 @@ Forms:
               RoPE and NoPE, FIRE at randomized positions, and beside NoPE Abacus,
               position coupling, index hints
 
-Cost, measured: a mini run 3 to 11 minutes of one x86-64 core that others used too; by
-operations loops takes 8 core-hours, medium 16 and full 49. Measured, mini form, mean of
+Cost, measured on an x86-64 core (AMD EPYC) that others used too: mini 1.8 core-hours, a
+run 3 to 11 minutes. By operations, at 1.6e10 a second of a core, mini takes 1.1, loops
+8, medium 16 and full 49 core-hours; scaled by what mini took, 1.6 times that. Measured, mini form, mean of
 three seeds: % of exact sums, and in brackets of digits:
 
     digits               10          12          14          16          20
