@@ -25,8 +25,8 @@ Forms:
 
 Cost, measured on an x86-64 core (AMD EPYC) that others used too: mini 1.8 core-hours, a
 run 3 to 11 minutes. By operations, at 1.6e10 a second of a core, mini takes 1.1, loops
-8, medium 16 and full 49 core-hours; scaled by what mini took, 1.6 times that. Measured, mini form, mean of
-three seeds: % of exact sums, and in brackets of digits:
+8, medium 16 and full 49 core-hours; scaled by what mini took, 1.6 times that.
+Measured, mini form, mean of three seeds: % of exact sums, and in brackets of digits:
 
     digits               10          12          14          16          20
     Abacus         100 (100)  96 (100)    79  (98)    58  (96)    34  (93)
