@@ -85,6 +85,29 @@ MORE = {
 ONLY_CONSERVATIVE = {"dilated", "longformer", "not", "strictly past", "lambda", *MORE}
 
 
+@pytest.mark.fast
+def test_the_program_of_random_keys_does_not_grow_with_their_number():
+    """Compared with each other in a loop, not each in operations of its own."""
+    x = jnp.arange(4)
+
+    def size(count):
+        mask = masks.Random(count)
+        rules = (lambda i: mask.pairs(i, i), lambda i: mask.blocks(i, i, i, i))
+        return [str(jax.make_jaxpr(rule)(x)).count(" = ") for rule in rules]
+
+    assert size(64) == size(3)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("name", [*RULES, *MORE])
+def test_a_mask_that_shows_itself_does(name):
+    mask = RULES[name][0] if name in RULES else MORE[name]
+    diagonal = np.diagonal(visible(mask), axis1=-2, axis2=-1)
+    assert diagonal.any(axis=0).all() or not mask.shows_itself
+    hides = name in {"global", "not", "strictly past"} or "random" in name
+    assert mask.shows_itself != hides
+
+
 @pytest.mark.parametrize("name", [*RULES, *MORE])
 @pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (5, 9), (12, 3)])
 def test_blocks_never_hide_a_visible_pair(name, sizes):

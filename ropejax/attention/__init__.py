@@ -17,6 +17,7 @@ from ropejax.attention.requests import Request as Request
 from ropejax.attention.sequence_parallel import SequenceParallel as SequenceParallel
 from ropejax.attention.squared_relu import SquaredReLU as SquaredReLU
 from ropejax.attention.temperature import AdaptiveTemperature as AdaptiveTemperature
+from ropejax.attention.unit_rows import UnitRows as UnitRows
 from ropejax.attention.visibility import visible_counts as visible_counts
 from ropejax.attention.visibility import visible_pairs as visible_pairs
 from ropejax.attention.whole_row import Entmax as Entmax

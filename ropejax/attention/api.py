@@ -14,7 +14,12 @@ from ropejax.attention.choice import block_sizes, decide
 from ropejax.attention.dense import dense
 from ropejax.attention.earlier_queries import check_earlier_queries
 from ropejax.attention.fused import fused
-from ropejax.attention.keys import ordered_for, without_hidden, without_padding
+from ropejax.attention.keys import (
+    finite_at_padding,
+    ordered_for,
+    without_hidden,
+    without_padding,
+)
 from ropejax.attention.narrow import narrow
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.attention.parameter_checks import (
@@ -22,6 +27,7 @@ from ropejax.attention.parameter_checks import (
     check_params,
     plain_params,
 )
+from ropejax.attention.reach import within_reach
 from ropejax.attention.requests import current_platform, request_of
 from ropejax.attention.sequence_parallel import SequenceParallel
 from ropejax.attention.spread import attend_spread
@@ -61,12 +67,13 @@ def attend(
     included, to rounding; which one "auto" takes and why, `explain` says, and the log
     at level DEBUG. A row that sees no key gives zeros, and zero gradients.
 
-    What `k` and `v` hold at padding (`valid` False) does not matter, nor what they hold
-    where a mask of `ropejax.masks` hides a key from all queries by order alone. NaN or
-    infinity at a key that any query sees may reach the outputs of all the others, since
-    zero times NaN is NaN; so say `valid`, rather than a mask, of tokens without
-    content. Values of a traced function are not looked at: NaN in `scale` or in
-    positions makes NaN of what it meets.
+    What `k` and `v` hold at padding (`valid` False) does not matter; nor does NaN or
+    infinity in `q` there, to other tokens. On one device `k` and `v` do not matter
+    either where a mask of `ropejax.masks` is certain to hide a key: by its rule for
+    blocks, from the first query, the last, and all between. NaN or infinity at any
+    other key may reach the outputs of all queries, since zero times NaN is NaN; so say
+    `valid`, rather than a mask, of tokens without content. Values of a traced function
+    are not looked at: NaN in `scale` or in positions makes NaN of what it meets.
 
     Args:
         q: queries, `[B, T, N, H]`.
@@ -89,9 +96,10 @@ def attend(
         first_row: row of the whole batch with which q starts, so that a batch in parts
             drops the same weights as a whole one.
         implementation: "auto", "dense" (the whole matrix of logits; the reference),
-            "blockwise" (memory linear in length; no forward-mode derivative), "fused"
-            (the GPU's or TPU's own kernel, for encodings that are one dot product) or
-            "pallas" (a kernel for simple biases, on GPUs); docs/engines.md has a table.
+            "blockwise" (memory linear in length; no forward-mode and no second
+            derivatives), "fused" (the GPU's or TPU's own kernel, for encodings that are
+            one dot product) or "pallas" (a kernel for simple biases, on GPUs);
+            docs/engines.md has a table.
             A `SequenceParallel` spreads the sequence over a mesh axis.
         block_q: most queries in a block, blockwise; chosen by the mask if None.
         block_k: most keys in a block, blockwise.
@@ -109,9 +117,11 @@ def attend(
     normalizer = Softmax() if normalizer is None else normalizer
     checks.check_kinds(encoding, query, key, mask)
     checks.check_arrays(q, k, v)
+    q, k, v = (jnp.asarray(x) for x in (q, k, v))  # NumPy's float64 becomes float32
     checks.check_tokens(q, k, encoding, query, key)
     checks.check_settings(normalizer, dropout_rate, return_lse, block_q, block_k)
     checks.check_rng(rng)
+    checks.check_first_row(first_row)
     checks.check_mask(mask, q, query, key)
     checks.check_causal(encoding, normalizer, mask, query, key)
     check_earlier_queries(normalizer, query, key)
@@ -123,10 +133,14 @@ def attend(
         params = plain_params(params)
         check_params(encoding, params, q, k, query, key)
     check_features(encoding, q, k, query, key)
+    q = within_reach(q, query, key)
+    q = finite_at_padding(q, query)
     k, v = without_padding(k, v, key)
-    k, v, key = ordered_for(normalizer, k, v, key)
+    k, v, key = ordered_for((encoding, normalizer), k, v, key)
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     checks.check_scale(scale, q.shape[2])
+    if not hasattr(scale, "dtype"):
+        scale = float(scale)  # it may be a fraction
     seed = None
     if dropout_rate and rng is not None:
         seed = jax.random.bits(rng, (2,), jnp.uint32)

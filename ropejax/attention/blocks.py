@@ -91,7 +91,14 @@ class Plan(NamedTuple):
 
 
 def plan(
-    query: Tokens, key: Tokens, mask, q: Grid, k: Grid, *, nearest_first: bool
+    query: Tokens,
+    key: Tokens,
+    mask,
+    q: Grid,
+    k: Grid,
+    *,
+    nearest_first: bool,
+    skip_between: bool = True,
 ) -> Plan:
     """Plans the visits from values of index, segments and validity, traced or not.
 
@@ -101,13 +108,21 @@ def plan(
         mask: a mask or None.
         q: how the queries are cut.
         k: how the keys are cut.
-        nearest_first: visit key blocks by falling index instead of in storage order.
+        nearest_first: visit key blocks from the last to the first instead of in storage
+            order. Keys are then in order of index.
+        skip_between: leave out blocks without a visible pair even if they lie between a
+            query and a block that has one. False needs `nearest_first`.
     """
     seen, whole = known_blocks(query, key, mask, q, k)
     rank = jnp.arange(k.count)
     if nearest_first:
-        _, last = _range(key.index, k)
-        rank = jnp.zeros_like(rank).at[jnp.argsort(-last.max(axis=0))].set(rank)
+        rank = rank[::-1]
+    if not skip_between:
+        # From the farthest visible block on, all that start before the last query.
+        _, last = _as_rows(*_range(query.index, q))
+        first, _ = _as_columns(*_range(key.index, k))
+        seen = jnp.cumsum(seen, axis=1) > 0
+        seen &= (first <= last).any(axis=0)
     order = jnp.argsort(jnp.where(seen, rank, k.count + rank), axis=1)
     return Plan(order.astype(jnp.int32), seen.sum(1, dtype=jnp.int32), whole)
 

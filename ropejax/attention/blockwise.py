@@ -60,7 +60,7 @@ def blockwise(
         encoding: settings of the position encoding.
         params: what its `prepare` returned.
         query: where the queries are.
-        key: where the keys are, by rising index if the encoding has a carry.
+        key: where the keys are, by rising index if a method has a carry.
         mask: a mask or None.
         scale: factor on queries times keys; an array has at most an axis of N heads.
         row_scale: factor on the final logits of each query and head, or None.
@@ -80,7 +80,8 @@ def blockwise(
 
     Raises:
         ValueError: if the normalizer has thresholds and keys go around.
-        TypeError: in forward-mode differentiation (`jax.jvp`, `jax.jacfwd`).
+        TypeError: in forward-mode differentiation (`jax.jvp`, `jax.jacfwd`), and when
+            gradients are differentiated.
 
     References:
         Rabe and Staats 2021, arXiv 2112.05682; Dao et al. 2022, arXiv 2205.14135.
@@ -119,15 +120,19 @@ def blockwise(
         "params": params,
         "normalizer": normalizer_params,
         "scale": scale,
-        "distances": key.distances,
+        "distances": _table(key.distances, grid_q.pad + grid_k.pad),
         "seed": seed if dropout_rate else None,
         "first": first if dropout_rate else None,
     }
     query = blocks.padded_tokens(query, grid_q, keys=False)
     key = blocks.padded_tokens(key, grid_k, keys=True)
-    nearest_first = encoding.has_carry or normalizer.has_carry
     visits = functools.partial(
-        blocks.plan, mask=mask, q=grid_q, k=grid_k, nearest_first=nearest_first
+        blocks.plan,
+        mask=mask,
+        q=grid_q,
+        k=grid_k,
+        nearest_first=encoding.has_carry or normalizer.has_carry,
+        skip_between=not encoding.has_carry or encoding.carry_skips_hidden,
     )
     query_side = _Split.of((*blocks.padded((q_views, rows), grid_q), query))
     key_side = _Split.of((*blocks.padded((k_views, values), grid_k), key))
@@ -177,6 +182,16 @@ def _entropy(q, k, v, **common) -> Float[Array, "B N T"]:
     seen = jnp.isfinite(lse)
     mean = jnp.swapaxes(mean[..., 0], 1, 2)
     return jnp.where(seen, jnp.where(seen, lse, 0.0) - mean, 0.0)
+
+
+def _table(distances: Array | None, pad: int) -> Array | None:
+    """Returns the table as long as padding needs: tokens in order go on past the end.
+
+    Of pairs that nobody sees the distance matters, as their gradient is zero times it.
+    """
+    if distances is None or not pad:
+        return distances
+    return jnp.pad(distances, ((0, 0), (0, pad)), mode="edge")
 
 
 def _as_rows(x: Array | None, query: Tokens) -> Array | None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from ropejax.attention.checks import check_heads, check_keys_and_values
 from ropejax.attention.visibility import check_part
-from ropejax.concrete import check_finite_array, known_values
+from ropejax.concrete import known_values
+from ropejax.number_types import check_places
 from ropejax.tokens import Tokens
 
 
@@ -59,7 +60,7 @@ def check_chunk(k: Any, v: Any, key: Any, *, together: bool) -> None:
                 f"{leaf.shape}."
             )
     if not isinstance(key.positions, jax.ShapeDtypeStruct):
-        check_finite_array("positions of key", key.positions)
+        check_places("positions of key", key.positions)
 
 
 def check_alike(held: dict[str, Any], chunk: dict[str, Any]) -> None:

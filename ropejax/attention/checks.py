@@ -7,16 +7,19 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.attention.axes import shapes_of
+from ropejax.attention.dropout import MOST_DROPPED
+from ropejax.attention.later_keys import later_key_seen
 from ropejax.attention.normalizers import Normalizer
+from ropejax.attention.reach import check_reach
 from ropejax.attention.visibility import (
     check_part,
     check_shown,
     check_sides,
     check_size,
 )
-from ropejax.concrete import check_finite_array, known_values
+from ropejax.concrete import check_finite_array
 from ropejax.encodings.base import Dims, Encoding
-from ropejax.masks import Mask
+from ropejax.number_types import check_places
 from ropejax.tokens import Tokens
 
 
@@ -94,7 +97,8 @@ def check_no_parameters(encoding: Encoding, dims: Dims) -> None:
 def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
     """Raises ValueError unless Tokens describe queries and keys to the end.
 
-    Positions and distances that are known must be finite.
+    Positions and distances that are known must be finite, and a table of distances
+    reach from every query to every key.
     """
     for name, array, where in (("q", q, query), ("k", k, key)):
         if array.shape[1] != where.length:
@@ -109,9 +113,10 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
                         f"{part} of {name}'s Tokens must have 1 or {array.shape[0]} "
                         f"rows, got shape {x.shape}."
                     )
-        check_finite_array(f"positions of {name}'s Tokens", where.positions)
-        if where.distances is not None:
-            check_finite_array(f"distances of {name}'s Tokens", where.distances)
+        places = {"positions": where.positions, "distances": where.distances}
+        for part, given in (places | (where.streams or {})).items():
+            if given is not None:
+                check_places(f"{part} of {name}'s Tokens", given)
     if key.distances is None:
         return
     if not encoding.by_distance:
@@ -119,11 +124,7 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
             f"{encoding.title} is no function of distances; give positions instead "
             "(randomized positions: distances=False)."
         )
-    if key.distances.shape[1] < key.length:
-        raise ValueError(
-            f"a table of {key.distances.shape[1]} distances is too short for "
-            f"{key.length} tokens; draw at least that many."
-        )
+    check_reach(query, key)
 
 
 _VALUES_WANTED = (
@@ -154,46 +155,23 @@ def check_causal(
 ) -> None:
     """Raises ValueError where queries see later keys, and a method cannot serve that.
 
-    Of a mask that is a function, and of one query whose place is traced, nobody knows.
+    What is known, `later_key_seen` says.
     """
     named = ((encoding, encoding.title), (normalizer, type(normalizer).__name__))
     titles = [name for method, name in named if method.causal_only]
-    if not titles:
-        return
-    if query.length == 1:
-        seen = mask is None and _is_later(query, key)
-    else:
-        seen = mask is None or (isinstance(mask, Mask) and _shows_the_future(mask))
-    if seen:
+    seen = later_key_seen(mask, query, key) if titles else None
+    if seen is not None:
         raise ValueError(
-            f"{titles[0]} is undefined for keys after the query; use a causal mask, "
-            f"such as masks.Causal(), got {mask}."
+            f"{titles[0]} is undefined for keys after the query, and query {seen.query}"
+            f" would see key {seen.key}; use a causal mask, such as masks.Causal(), got"
+            f" {mask}."
         )
-
-
-def _is_later(query: Tokens, key: Tokens) -> bool:
-    """True if a key is known to be later than the only query of its row."""
-    if key.segments is not None:
-        return False  # it may be of another segment
-    known = [known_values(x) for x in (query.index, key.index)]
-    valid = True if key.valid is None else known_values(key.valid)
-    if valid is None or any(x is None for x in known):
-        return False
-    return bool(((known[1] > known[0]) & valid).any())
-
-
-def _shows_the_future(mask: Mask) -> bool:
-    # Known now, and on no mesh: inside shard_map too.
-    nowhere = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    with nowhere, jax.ensure_compile_time_eval():
-        zero, later = jnp.array(0), jnp.array([1, 2**20])
-        return bool(mask.block_visible(zero, zero, later, later).any())
 
 
 def check_scale(scale, num_heads: int) -> None:
     """Raises ValueError unless the scale is one finite number or one for each head."""
     _check_numbers("scale", scale)
-    check_finite_array("scale", scale)
+    check_finite_array("scale", scale if hasattr(scale, "dtype") else float(scale))
     shape = jnp.shape(scale)
     if shape in {(), (1, 1, 1, 1), (1, num_heads, 1, 1)}:
         return
@@ -228,10 +206,12 @@ def _check_numbers(name: str, given) -> None:
             f"{name} must be a number or an array, got {given!r} of type "
             f"{type(given).__name__}."
         )
-    if isinstance(given, bool) or not jnp.issubdtype(
-        jnp.result_type(given), jnp.number
-    ):
-        raise ValueError(f"{name} must be of numbers, got {given!r}.")
+    dtype = jnp.result_type(given) if is_array else type(given)
+    real = is_array and (
+        jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating)
+    )
+    if dtype is bool or (is_array and not real):
+        raise ValueError(f"{name} must be of real numbers, got {given!r}.")
 
 
 def check_rng(rng) -> None:
@@ -244,6 +224,19 @@ def check_rng(rng) -> None:
         raise ValueError(
             "rng must be one PRNG key, such as jax.random.key(0), got "
             f"{rng!r} of type {type(rng).__name__}."
+        )
+
+
+def check_first_row(first_row) -> None:
+    """Raises ValueError unless the first row is an integer, traced or not."""
+    dtype = getattr(first_row, "dtype", type(first_row))
+    whole = dtype is int or (
+        hasattr(first_row, "dtype") and jnp.issubdtype(dtype, jnp.integer)
+    )
+    if not whole or jnp.shape(first_row) != ():
+        raise ValueError(
+            "first_row must be an integer, the row of the whole batch with which q "
+            f"starts, got {first_row!r}."
         )
 
 
@@ -265,6 +258,11 @@ def check_settings(
         raise ValueError(f"{type(normalizer).__name__} has no log-sum-exp to return.")
     if not isinstance(dropout_rate, numbers.Real) or not 0 <= dropout_rate < 1:
         raise ValueError(f"dropout_rate must be in [0, 1), got {dropout_rate!r}.")
+    if dropout_rate > MOST_DROPPED:
+        raise ValueError(
+            f"dropout_rate must be at most 1 - 2**-32, since draws have 32 bits, got "
+            f"{dropout_rate!r}."
+        )
     for name, size in {"block_q": block_q, "block_k": block_k}.items():
         if size is not None:
             check_size(name, size)

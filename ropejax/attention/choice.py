@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 from ropejax.attention.capabilities import ENGINES, obstacle
 from ropejax.attention.normalizers import Normalizer
-from ropejax.attention.requests import Request
+from ropejax.attention.requests import Request, check_request
 from ropejax.encodings.base import Encoding
 from ropejax.masks import Mask
 
 IMPLEMENTATIONS = ("auto", *ENGINES)
+FORMS = ("ring", "all_gather", "ulysses")
+"""Those of `ropejax.attention.sequence_parallel.SequenceParallel`."""
 
 SHORT = 1024
 """Below its square of pairs the whole matrix of logits is small, and the faster way."""
@@ -45,13 +47,7 @@ def decide(implementation: str, request: Request) -> Choice:
     Raises:
         ValueError: if the name is unknown, or that engine cannot serve the request.
     """
-    if implementation not in IMPLEMENTATIONS:
-        close = difflib.get_close_matches(str(implementation), IMPLEMENTATIONS)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
-            f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, got "
-            f"{implementation!r}{hint}"
-        )
+    check_name("implementation", implementation, IMPLEMENTATIONS)
     if implementation == "auto":
         return _automatic(request)
     why = obstacle(implementation, request)
@@ -59,6 +55,25 @@ def decide(implementation: str, request: Request) -> Choice:
         remedy = "dense" if obstacle("blockwise", request) else "blockwise"
         raise ValueError(f'{why}; use implementation="{remedy}".')
     return Choice(implementation, "asked for by name")
+
+
+def check_name(argument: str, given, allowed: tuple[str, ...]) -> None:
+    """Raises ValueError, with what was perhaps meant, unless a name is known.
+
+    Args:
+        argument: what messages call it.
+        given: the name.
+        allowed: the names that there are.
+    """
+    if isinstance(given, str) and given in allowed:
+        return
+    close = difflib.get_close_matches(str(given), (*allowed, *FORMS), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    if close and close[0] not in allowed:
+        hint = f"; over a mesh axis, that is SequenceParallel({close[0]!r})."
+    raise ValueError(
+        f"{argument} must be one of {', '.join(allowed)}, got {given!r}{hint}"
+    )
 
 
 def choose(
@@ -87,7 +102,8 @@ def choose(
         dtype: of queries, keys and values, by name.
 
     Raises:
-        ValueError: if the name is unknown, or that engine cannot serve the methods.
+        ValueError: if a name is unknown, an argument is something else than it must be,
+            or that engine cannot serve the methods.
     """
     request = Request(
         encoding=encoding,
@@ -99,6 +115,7 @@ def choose(
         num_keys=num_keys,
         aligned=num_queries == num_keys,
     )
+    check_request(request)
     return decide(implementation, request)
 
 
@@ -135,7 +152,11 @@ def explain(request: Request) -> str:
 
     Args:
         request: what is asked; made for given sizes, platform and methods.
+
+    Raises:
+        ValueError: if its platform or dtype is none.
     """
+    check_request(request)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         choice = _automatic(request)

@@ -7,6 +7,9 @@ from jaxtyping import Array, Bool, UInt32
 from ropejax.masks.hashing import random_bits
 from ropejax.tokens import Tokens
 
+MOST_DROPPED = 1 - 2.0**-32
+"""The largest rate below 1 that 32 random bits can tell from it."""
+
 
 def kept_pairs(
     seed: UInt32[Array, "2"],
@@ -23,7 +26,7 @@ def kept_pairs(
 
     Args:
         seed: two random words.
-        rate: probability of dropping a weight.
+        rate: probability of dropping a weight, at most `MOST_DROPPED`.
         shape: batch and heads.
         query: the queries.
         key: the keys.

@@ -12,12 +12,15 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ropejax.attention.api import attend, dims_of
 from ropejax.attention.checks import check_no_parameters
 from ropejax.attention.visibility import visible_pairs
+from ropejax.concrete import known_values
 from ropejax.encodings.base import Encoding
 from ropejax.encodings.compose import compose
+from ropejax.masks import Causal, Mask
 from ropejax.tokens import Tokens, tokens
 from ropejax.typing import Params
 
@@ -69,7 +72,8 @@ def as_attention_fn(
 
     Raises:
         ValueError: for an encoding that cannot serve; when called, for one whose
-            parameters were not given, and if queries and keys differ in number and
+            parameters were not given, for one that is undefined for later keys if a
+            query is known to see one, and if queries and keys differ in number and
             `where` is None, as in Flax's decoding: positions are then unknown.
 
     Departures:
@@ -132,6 +136,9 @@ def as_attention_fn(
             bias = spread(bias)
             chosen = compose(encoding=encoding, given=GivenBias(bias.shape))
             prepared = {"encoding": prepared, "given": {"bias": bias}}
+        seen = _joined(outer_mask, None if mask is None else spread(mask), is_causal)
+        if encoding.causal_only:
+            _check_no_later_key(encoding, seen, place)
         out = attend(
             flat(query),
             flat(key),
@@ -140,7 +147,7 @@ def as_attention_fn(
             params=prepared,
             query=place,
             key=place,
-            mask=_joined(outer_mask, None if mask is None else spread(mask), is_causal),
+            mask=seen,
             dropout_rate=0.0 if deterministic else dropout_rate,
             rng=dropout_rng,
             implementation="dense",
@@ -152,7 +159,14 @@ def as_attention_fn(
 
 
 def _joined(rule, array, is_causal: bool):
-    """One mask function of a rule, an array `[B or 1, N or 1, T, S]` and causality."""
+    """One mask of a rule, an array `[B or 1, N or 1, T, S]` and causality.
+
+    Without an array it is a mask of `ropejax.masks`, of which more is known.
+    """
+    if array is None and (rule is None or isinstance(rule, Mask)):
+        if not is_causal:
+            return rule
+        return Causal() if rule is None else rule & Causal()
 
     def mask(query: Tokens, key: Tokens):
         visible = visible_pairs(query, key, rule)
@@ -164,3 +178,22 @@ def _joined(rule, array, is_causal: bool):
         return visible
 
     return mask
+
+
+def _check_no_later_key(encoding: Encoding, mask, place: Tokens) -> None:
+    """Raises ValueError if an array is known to show a later key; `attend` does others.
+
+    Nothing is known of a traced array.
+    """
+    if mask is None or isinstance(mask, Mask):
+        return
+    visible = mask(place, place)
+    later = place.index[:, None, None, :] > place.index[:, None, :, None]
+    seen = known_values(visible & later)
+    if seen is not None and seen.any():
+        _, _, t, s = np.argwhere(seen)[0]
+        raise ValueError(
+            f"{encoding.title} is undefined for keys after the query, and the mask "
+            f"shows key {s} to query {t}; pass a causal one, or "
+            "as_attention_fn(encoding, mask=Causal())."
+        )

@@ -19,7 +19,7 @@ from ropejax.attention.checks import (
     check_no_parameters,
     check_tokens,
 )
-from ropejax.attention.keys import without_padding
+from ropejax.attention.keys import finite_at_padding, without_padding
 from ropejax.attention.parameter_checks import (
     check_features,
     check_params,
@@ -177,6 +177,7 @@ def _features(q, k, v, encoding, params, query, key, feature_map):
 
     Query heads are grouped by key head.
     """
+    q = finite_at_padding(q, query)
     k, v = without_padding(k, v, key)
     phi_q, phi_k = (_mapped(feature_map, name, x) for name, x in (("q", q), ("k", k)))
     if phi_q.shape[3] != phi_k.shape[3]:

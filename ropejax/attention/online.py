@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ropejax.attention.blocks import Plan, sliced
+from ropejax.attention.reverse_only import once_only
 from ropejax.attention.visibility import NEGATIVE
 from ropejax.manual_axes import varying_like
 
@@ -137,7 +138,22 @@ def backward(program, saved, cotangents):
     gradients are those of these keys' share. Where rows are no log-sum-exp, they are
     what `program.weigh` takes, and there is no cotangent of theirs.
     """
+    params, q, k, *_ = saved
+    sums = gradients(program, saved, cotangents)
+    return (
+        *(as_types(x, of) for x, of in zip(sums, (params, q, k), strict=True)),
+        None,
+        None,
+    )
+
+
+def gradients(program, saved, cotangents):
+    """Returns the gradients of `backward` that there are, in float32 at least.
+
+    They are sums over blocks: of bfloat16 numbers the last ones would be lost.
+    """
     params, q, k, fixed, plan, out, lse = saved
+    params, q, k = jax.tree.map(once_only, (params, q, k))
     d_out, d_lse = cotangents
     refs = (params, q, k, fixed, plan, d_out)
     size, key_size = program.block_q, program.block_k
@@ -183,25 +199,24 @@ def backward(program, saved, cotangents):
             _, vjp = jax.vjp(functools.partial(surrogate, j=j), params, q_i, k_j, state)
             g_params, g_q, g_k, d_state = vjp((one, d_state))
             d_k = [
-                _put(whole, old + g, j, key_size, axis=1)
+                _put(whole, old + g.astype(old.dtype), j, key_size, axis=1)
                 for whole, old, g in zip(
                     d_k, sliced(d_k, j, key_size), g_k, strict=True
                 )
             ]
-            return _add(d_params, g_params), _add(d_q_i, g_q), d_k, d_state
+            return add(d_params, g_params), add(d_q_i, g_q), d_k, d_state
 
-        init = (d_params, _zeros(q_i), d_k, _zeros(start))
+        init = (d_params, wide_zeros(q_i), d_k, _zeros(start))
         d_params, d_q_i, d_k, d_state = jax.lax.fori_loop(
             0, plan.count[i], visit, varying(init, refs)
         )
         g_params, g_q = start_vjp(d_state)
-        d_q_i = _turned(_add(d_q_i, g_q))
+        d_q_i = _turned(add(d_q_i, g_q))
         d_q = [_put(w, x, i, size, axis=1) for w, x in zip(d_q, d_q_i, strict=True)]
-        return _add(d_params, g_params), d_q, d_k
+        return add(d_params, g_params), d_q, d_k
 
-    init = varying((_zeros(params), _zeros(q), _zeros(k)), refs)
-    grads = jax.lax.fori_loop(0, plan.count.shape[0], one_query_block, init)
-    return *grads, None, None
+    init = varying((wide_zeros(params), wide_zeros(q), wide_zeros(k)), refs)
+    return jax.lax.fori_loop(0, plan.count.shape[0], one_query_block, init)
 
 
 online.defvjp(forward, backward)
@@ -250,8 +265,21 @@ def _zeros(tree):
     return jax.tree.map(jnp.zeros_like, tree)
 
 
-def _add(a, b):
-    return jax.tree.map(jnp.add, a, b)
+def wide_zeros(tree):
+    """Returns where to add up gradients of a pytree: zeros, in float32 at least."""
+    return jax.tree.map(
+        lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), tree
+    )
+
+
+def as_types(tree, of):
+    """Returns a pytree in the dtypes of another."""
+    return jax.tree.map(lambda x, like: x.astype(like.dtype), tree, of)
+
+
+def add(sums, more):
+    """Returns sums of two pytrees, in the dtypes of the first."""
+    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, more)
 
 
 def _heads_first(out: Array) -> Array:

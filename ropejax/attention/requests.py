@@ -9,11 +9,12 @@ import numpy as np
 
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.encodings.base import Encoding
+from ropejax.settings import Settings
 from ropejax.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class Request(Settings):
     """All that decides which engines can serve, and which of them is best.
 
     Attributes:
@@ -36,6 +37,9 @@ class Request:
         one_device: True if arrays are known to lie on one device: there is no other, or
             this is inside `jax.shard_map` over all axes of the mesh.
         extras: further wishes in words: dropout, a log-sum-exp, a factor for each row.
+
+    Raises:
+        ValueError: if an argument is not of its type, or a size is not positive.
     """
 
     encoding: Encoding
@@ -55,6 +59,47 @@ class Request:
     segments: bool = False
     one_device: bool = True
     extras: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        is_none = self.mask is None
+        if isinstance(self.mask, type) or not (is_none or callable(self.mask)):
+            raise ValueError(
+                "mask must be a mask of ropejax.masks, such as masks.Causal(), a "
+                f"function of (query, key), or None, got {self.mask!r}."
+            )
+        for name in ("num_queries", "num_keys", "view_width", "value_width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
+
+
+PLATFORMS = ("cpu", "gpu", "rocm", "tpu")
+
+
+def check_request(request: Request) -> None:
+    """Raises ValueError for what `attend` could not ask, though a person may.
+
+    Args:
+        request: what a person asks.
+    """
+    if not isinstance(request, Request):
+        raise ValueError(f"request must be a Request, got {request!r}.")
+    if request.platform not in PLATFORMS and request.platform != current_platform():
+        raise ValueError(
+            f"platform must be one of {', '.join(PLATFORMS)}, in lower case (an NVIDIA "
+            f"GPU is 'gpu', AMD's 'rocm'), got {request.platform!r}."
+        )
+    if not _is_float(request.dtype):
+        raise ValueError(
+            "dtype must name a floating-point type, such as 'bfloat16', got "
+            f"{request.dtype!r}."
+        )
+
+
+def _is_float(name: str) -> bool:
+    try:
+        return jnp.issubdtype(jnp.dtype(name), jnp.floating)
+    except TypeError:
+        return False
 
 
 def request_of(

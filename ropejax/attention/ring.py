@@ -101,19 +101,18 @@ def _backward(program, around, saved, cotangents):
         coming = _passed_on((k, keys), around.axis)
         here = (shared, queries, keys)
         hop_saved = (params, q, k, here, around.plan(here), out, lse)
-        g_params, g_q, g_k, _, _ = online.backward(program, hop_saved, cotangents)
-        d_k = _passed_on(_add(d_k, g_k), around.axis)
-        return _add(d_params, g_params), _add(d_q, g_q), coming[0], d_k, coming[1]
+        g_params, g_q, g_k = online.gradients(program, hop_saved, cotangents)
+        d_k = _passed_on(online.add(d_k, g_k), around.axis)
+        d_params, d_q = online.add((d_params, d_q), (g_params, g_q))
+        return d_params, d_q, coming[0], d_k, coming[1]
 
     refs = (params, q, k, fixed, cotangents)
-    zeros = jax.tree.map(
-        lambda x: varying_like(jnp.zeros_like(x), refs), (params, q, k)
-    )
+    zeros = online.varying(online.wide_zeros((params, q, k)), refs)
     size = jax.lax.axis_size(around.axis)
     d_params, d_q, _, d_k, _ = jax.lax.fori_loop(
         0, size, hop, (zeros[0], zeros[1], k, zeros[2], keys)
     )
-    return d_params, d_q, d_k, None
+    return *online.as_types((d_params, d_q, d_k), (params, q, k)), None
 
 
 online_around.defvjp(_forward, _backward)
@@ -136,7 +135,3 @@ def _merged(
 
 def _length(plan: Plan, block_q: int) -> int:
     return plan.count.shape[0] * block_q
-
-
-def _add(a, b):
-    return jax.tree.map(jnp.add, a, b)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ropejax.encodings.choices import check_choice
+from ropejax.whole_numbers import whole_number
 
 Normalization = Literal["key", "query", "cosine"]
 NORMALIZATIONS = ("key", "query", "cosine")
@@ -21,29 +22,29 @@ NORMALIZATIONS = ("key", "query", "cosine")
 
 def ssmax(
     counts: Int[Array, "#B T #N"],
-    s: Float[Array, " N"],
-    b: Float[Array, " N"] | None = None,
+    s: Float[Array, " N"] | float,
+    b: Float[Array, " N"] | float | None = None,
 ) -> Float[Array, "B T N"]:
     """Returns the scalable softmax's factor, `s ln n + b`, for each query and head.
 
     Args:
         counts: visible keys of each query, n.
-        s: learned factor of each head; about `1 / mean(ln n)` over trained lengths
-            (0.168 for 1 to 1,024) starts as a plain softmax would.
+        s: learned factor of each head, or one number; about `1 / mean(ln n)` over
+            trained lengths (0.168 for 1 to 1,024) starts as a plain softmax would.
         b: learned offset of each head; None for 0. Found to hurt length generalization.
 
     References:
         Nakanishi 2025, "Scalable-Softmax Is Superior for Attention", arXiv 2501.19399.
     """
     n = jnp.maximum(counts, 1).astype(jnp.float32)
-    factor = s.astype(jnp.float32) * jnp.log(n)
-    return factor if b is None else factor + b.astype(jnp.float32)
+    factor = jnp.asarray(s, jnp.float32) * jnp.log(n)
+    return factor if b is None else factor + jnp.asarray(b, jnp.float32)
 
 
 def adaptive_scale(
     counts: Int[Array, "#B T #N"],
-    beta: Float[Array, "#B #T N"],
-    gamma: Float[Array, "#B #T N"],
+    beta: Float[Array, "#B #T N"] | float,
+    gamma: Float[Array, "#B #T N"] | float,
     delta: float = 1.0,
 ) -> Float[Array, "B T N"]:
     """Returns ASEntmax's factor, `delta + beta (ln(n + 1)) ** gamma`.
@@ -62,8 +63,8 @@ def adaptive_scale(
         arXiv 2506.16640; ln(n + 1) rather than ln n is the published code's.
     """
     n = jnp.maximum(counts, 1).astype(jnp.float32)
-    power = jnp.log(n + 1) ** gamma.astype(jnp.float32)
-    return delta + beta.astype(jnp.float32) * power
+    power = jnp.log(n + 1) ** jnp.asarray(gamma, jnp.float32)
+    return delta + jnp.asarray(beta, jnp.float32) * power
 
 
 def cosine_scale(
@@ -119,14 +120,14 @@ def query_key_scale(train_length: int) -> float:
         train_length: N, in tokens; the paper takes a high percentile of the lengths.
 
     Raises:
-        ValueError: if the length is below 2, where there is no such number.
+        ValueError: if the length is no whole number, or below 2, where there is no such
+            number.
 
     References:
         Henry et al. 2020, "Query-Key Normalization for Transformers", arXiv 2010.04245.
     """
-    if train_length < 2:
-        raise ValueError(f"train_length must be at least 2, got {train_length}.")
-    return math.log2(train_length**2 - train_length)
+    n = whole_number("train_length", train_length, least=2)
+    return math.log2(n**2 - n)
 
 
 def unit(x: Float[Array, "*B H"]) -> Float[Array, "*B H"]:
@@ -137,7 +138,15 @@ def unit(x: Float[Array, "*B H"]) -> Float[Array, "*B H"]:
 
     Args:
         x: vectors in the last axis.
+
+    Raises:
+        ValueError: if they are not floating-point.
     """
+    if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
+        raise ValueError(
+            f"x must be floating-point, got {jnp.result_type(x)}, whose parts of a "
+            "vector of length one would be 0; cast it with astype(jnp.float32)."
+        )
     wide = x.astype(jnp.float32)
     # The length does not depend on this size, so no gradient need pass through it; its
     # bounds keep one over it a normal number.

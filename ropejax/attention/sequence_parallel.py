@@ -23,14 +23,17 @@ from jaxtyping import Array
 
 from ropejax.attention import axes
 from ropejax.attention.blockwise import blockwise
-from ropejax.attention.choice import IMPLEMENTATIONS, block_sizes
+from ropejax.attention.choice import (
+    FORMS,
+    IMPLEMENTATIONS,
+    block_sizes,
+    check_name,
+)
 from ropejax.attention.dense import dense
 from ropejax.attention.gather import gathered, gathered_tokens
 from ropejax.attention.keys import ordered_for
 from ropejax.settings import Settings
 from ropejax.tokens import Tokens
-
-FORMS = ("ring", "all_gather", "ulysses")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +71,8 @@ class SequenceParallel(Settings):
     mesh: Mesh | AbstractMesh | None = None
 
     def __post_init__(self):
-        for name, allowed in (("form", FORMS), ("engine", IMPLEMENTATIONS)):
-            given = getattr(self, name)
-            if given not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}, got {given!r}."
-                )
+        check_name("form", self.form, FORMS)
+        check_name("engine", self.engine, IMPLEMENTATIONS)
         if not isinstance(self.batch_axes, tuple):
             raise ValueError(
                 f"batch_axes must be a tuple of names, got {self.batch_axes!r}."
@@ -192,7 +191,8 @@ def _sides(common: dict[str, Any]) -> tuple[Tokens, Tokens]:
 
 def _here(q, k, v, common, blocks, first):
     """Attends with all keys on this device."""
-    k, v, key = ordered_for(common["normalizer"], k, v, common["key"])
+    methods = (common["encoding"], common["normalizer"])
+    k, v, key = ordered_for(methods, k, v, common["key"])
     common = common | {"key": key}
     if needs_whole_rows(common["encoding"], common["normalizer"]):
         return dense(q, k, v, **common, first=first)

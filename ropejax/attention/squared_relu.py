@@ -64,7 +64,7 @@ class SquaredReLU(Normalizer):
 
     def log_weights(self, params, state, logits, visible, counts=None):
         """Returns log weights."""
-        above = visible & (logits > _LEAST)
+        above = visible & ~(logits <= _LEAST)  # NaN, which must stay one, counts as so
         # A logarithm whose gradient is finite, whichever side is taken.
         twice = 2 * jnp.log(jnp.where(above, logits, 1.0))
         return state, jnp.where(above, twice - self._log_divisor(counts), NEGATIVE)

@@ -10,7 +10,9 @@ by itself (`ropejax.attention.dense.visible_pairs`).
 """
 
 import dataclasses
+import functools
 import numbers
+import operator
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -81,6 +83,14 @@ class Mask(Settings):
         """
         return None
 
+    @property
+    def shows_itself(self) -> bool:
+        """True if every query is certain to see the key of its own index.
+
+        Where queries and keys are the same tokens, no key is then hidden from all.
+        """
+        return False
+
     def pairs(self, i: Index, j: Index) -> Bool[Array, "*S"]:
         """Returns where keys are visible from queries, by their order.
 
@@ -138,12 +148,14 @@ class And(Mask):
         ends = [part.reach for part in self.parts if part.reach is not None]
         return min(ends, default=None)
 
+    @property
+    def shows_itself(self) -> bool:
+        """True if all parts do."""
+        return all(part.shows_itself for part in self.parts)
+
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
-        visible = self.parts[0](query, key)
-        for part in self.parts[1:]:
-            visible = visible & part(query, key)
-        return visible
+        return functools.reduce(operator.and_, _shown(self.parts, query, key))
 
     def blocks(self, query_lo, query_hi, key_lo, key_hi):
         """Returns what is certain for blocks of queries against blocks of keys."""
@@ -168,12 +180,14 @@ class Or(Mask):
         """The longest of the parts'."""
         return longest_reach(self.parts)
 
+    @property
+    def shows_itself(self) -> bool:
+        """True if any part does."""
+        return any(part.shows_itself for part in self.parts)
+
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
-        visible = self.parts[0](query, key)
-        for part in self.parts[1:]:
-            visible = visible | part(query, key)
-        return visible
+        return functools.reduce(operator.or_, _shown(self.parts, query, key))
 
     def blocks(self, query_lo, query_hi, key_lo, key_hi):
         """Returns what is certain for blocks of queries against blocks of keys."""
@@ -204,6 +218,25 @@ class Not(Mask):
         """Returns what is certain for blocks of queries against blocks of keys."""
         some, every = self.part.blocks(query_lo, query_hi, key_lo, key_hi)
         return Visibility(~every, ~some)
+
+
+def _shown(parts: tuple[Mask, ...], query: Tokens, key: Tokens) -> list[Array]:
+    """What each part shows, which must be of as many rows and heads, or of 1."""
+    shown = [part(query, key) for part in parts]
+    for axis, what in ((0, "rows"), (1, "heads")):
+        sizes = {
+            x.shape[axis]: part
+            for part, x in zip(parts, shown, strict=True)
+            if x.ndim == 4
+        }
+        sizes.pop(1, None)
+        if len(sizes) > 1:
+            (a, one), (b, other), *_ = sizes.items()
+            raise ValueError(
+                f"masks that combine must be of as many {what}, or of 1: {one} is of "
+                f"{a}, and {other} of {b}."
+            )
+    return shown
 
 
 def longest_reach(parts: tuple[Mask, ...]) -> int | None:
@@ -237,6 +270,11 @@ class Recipe(Mask):
     def reach(self) -> int | None:
         """That of the combination."""
         return self.rule().reach
+
+    @property
+    def shows_itself(self) -> bool:
+        """True if the combination does."""
+        return self.rule().shows_itself
 
     def rule(self) -> Mask:
         """Returns the combination."""

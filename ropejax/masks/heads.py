@@ -29,6 +29,11 @@ class PerHead(Mask):
         """The longest of the heads'."""
         return longest_reach(self.heads)
 
+    @property
+    def shows_itself(self) -> bool:
+        """True if any head does."""
+        return any(mask.shows_itself for mask in self.heads)
+
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""
         made = {mask: mask(query, key) for mask in dict.fromkeys(self.heads)}

@@ -21,6 +21,11 @@ from ropejax.masks.base import (
 class Full(Mask):
     """Every key is visible: what `mask=None` means, for use inside `PerHead`."""
 
+    @property
+    def shows_itself(self) -> bool:
+        """True: a query sees itself."""
+        return True
+
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
         return jnp.ones(jnp.broadcast_shapes(i.shape, j.shape), bool)
@@ -37,6 +42,11 @@ class Causal(Mask):
 
     By index, so fewer queries than keys align by where they are, not by array corner.
     """
+
+    @property
+    def shows_itself(self) -> bool:
+        """True: a query sees itself."""
+        return True
 
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
@@ -97,6 +107,11 @@ class Window(Mask):
         """The keys before the query, or None."""
         return self.before
 
+    @property
+    def shows_itself(self) -> bool:
+        """True: a query sees itself."""
+        return True
+
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
         visible = jnp.ones(jnp.broadcast_shapes(i.shape, j.shape), bool)
@@ -149,6 +164,11 @@ class Dilated(Mask):
         """That of its window, or None."""
         return self._window().before
 
+    @property
+    def shows_itself(self) -> bool:
+        """True: a query sees itself."""
+        return True
+
     def _window(self) -> Window:
         return Window(
             *(None if n is None else n * self.step for n in (self.before, self.after))
@@ -189,6 +209,11 @@ class Blocks(Mask):
         """That of its mask, in tokens, or None."""
         blocks = self.mask.reach
         return None if blocks is None else (blocks + 1) * self.size - 1
+
+    @property
+    def shows_itself(self) -> bool:
+        """True if a block sees itself."""
+        return self.mask.shows_itself
 
     def __call__(self, query, key):
         """Returns True where a query may attend to a key."""

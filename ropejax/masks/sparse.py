@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
 from ropejax.concrete import known_values
+from ropejax.manual_axes import varying_like
 from ropejax.masks.base import (
     Index,
     Mask,
@@ -161,8 +163,8 @@ class Random(Mask):
         """Zero: single tokens, no window."""
         return 0
 
-    def drawn(self, i: Index) -> list[Int[Array, "*S"]]:
-        """Returns the keys of queries i, an array for each draw, -1 for no key.
+    def drawn(self, i: Index) -> Int[Array, "*N"]:
+        """Returns the keys of queries i, a row for each draw, -1 for no key.
 
         Args:
             i: query indices.
@@ -174,29 +176,37 @@ class Random(Mask):
             hole = jnp.clip(i - self.gap, self.first, end)
             width = jnp.clip(i + self.gap + 1, self.first, end) - hole
         candidates = end - self.first - width
-        chosen: list = []
-        for draw in range(self.count):
-            top = candidates - self.count + draw  # Floyd: draw from 0..top
+
+        def draw(n, chosen):
+            top = candidates - self.count + n  # Floyd: draw from 0..top
             span = jnp.maximum(top + 1, 1).astype(jnp.uint32)
-            pick = (random_bits(self.seed, i, draw) % span).astype(i.dtype)
-            pick = jnp.where(_any_equal(pick, chosen), top, pick)
-            chosen.append(jnp.where(top < 0, -1, pick))
-        placed = (jnp.where(c < 0, -1, c + self.first) for c in chosen)
-        return [jnp.where(p >= hole, p + width, p) for p in placed]
+            pick = (random_bits(self.seed, i, n) % span).astype(i.dtype)
+            pick = jnp.where((chosen == pick).any(axis=0), top, pick)
+            return chosen.at[n].set(jnp.where(top < 0, -1, pick))
+
+        none = jnp.full((self.count, *i.shape), -1, i.dtype)
+        chosen = jax.lax.fori_loop(0, self.count, draw, varying_like(none, i))
+        placed = jnp.where(chosen < 0, -1, chosen + self.first)
+        return jnp.where(placed >= hole, placed + width, placed)
 
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
-        return _any_equal(j, self.drawn(i)) & Full().pairs(i, j)
+        ndim = max(jnp.ndim(i), jnp.ndim(j))
+        i = jnp.reshape(i, (1,) * (ndim - jnp.ndim(i)) + jnp.shape(i))
+        return (self.drawn(i) == j).any(axis=0) & Full().pairs(i, j)
 
     def blocks(self, query_lo, query_hi, key_lo, key_hi):
         """Returns what is certain for blocks of queries against blocks of keys."""
         past = key_lo <= query_hi if self.last is None else key_lo < self.last
         some = past & (key_hi >= self.first) & (query_lo <= query_hi)
-        hit = jnp.zeros(some.shape, bool)
-        for row in range(_ROWS_DRAWN):
-            i = query_lo + row
-            for j in self.drawn(i):
-                hit |= (i <= query_hi) & (key_lo <= j) & (j <= key_hi)
+        query_lo, query_hi, key_lo, key_hi = jnp.broadcast_arrays(
+            *map(jnp.asarray, (query_lo, query_hi, key_lo, key_hi))
+        )
+        rows = jnp.arange(_ROWS_DRAWN, dtype=query_lo.dtype)
+        i = rows.reshape(-1, *(1,) * some.ndim) + query_lo
+        j = self.drawn(i)
+        hit = (i <= query_hi) & (key_lo <= j) & (j <= key_hi)
+        hit = hit.any(axis=(0, 1))
         few = query_hi - query_lo < _ROWS_DRAWN
         return Visibility(some & (hit | ~few), jnp.zeros(some.shape, bool))
 

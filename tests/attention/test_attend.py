@@ -1,5 +1,7 @@
 """What `attend` means, chooses and refuses; faults that users met elsewhere."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -147,6 +149,7 @@ def test_dropout_drops_the_stated_share_and_keeps_the_mean():
 def test_counts_of_visible_keys():
     where = tokens(
         10,
+        positions=jnp.arange(10)[None],
         segments=jnp.array([[0] * 4 + [1] * 6]),
         valid=jnp.arange(10)[None] != 5,
     )
@@ -307,9 +310,23 @@ Q = jnp.zeros((2, 6, 4, 8))
         ({"return_lse": "yes"}, "return_lse must be True or False, got 'yes'"),
         ({"implementation": "blockwize"}, "did you mean 'blockwise'"),
         ({"implementation": "cudnn"}, "must be one of auto, dense, blockwise"),
+        (
+            {"implementation": "ring"},
+            r"mesh axis, .* SequenceParallel\('ring'\)",
+        ),
+        ({"implementation": "alltoall"}, "got 'alltoall'.$"),
+        (
+            {
+                "mask": masks.Window(3) & masks.PerHead((masks.Full(),) * 2)
+                | masks.PerHead((masks.Causal(),) * 4)
+            },
+            r"masks that combine must be of as many heads, or of 1: And.* of 2, and "
+            r"PerHead.* of 4",
+        ),
         ({"block_q": 0}, "block_q must be a positive integer, got 0"),
         ({"block_k": 1.5}, "block_k must be a positive integer, got 1.5"),
         ({"dropout_rate": 1.0}, r"dropout_rate must be in \[0, 1\), got 1.0"),
+        ({"dropout_rate": 1 - 1e-11}, r"at most 1 - 2\*\*-32, .* got 0.99999999999"),
         ({"dropout_rate": "x"}, r"dropout_rate must be in \[0, 1\), got 'x'"),
         ({"dropout_rate": 0.1, "rng": 3}, "rng must be one PRNG key, .* got 3"),
         (
@@ -317,7 +334,12 @@ Q = jnp.zeros((2, 6, 4, 8))
             "rng must be one PRNG key",
         ),
         ({"scale": "x"}, "scale must be a number or an array, got 'x'"),
-        ({"scale": True}, "scale must be of numbers, got True"),
+        ({"scale": True}, "scale must be of real numbers, got True"),
+        ({"scale": np.complex64(1j)}, "scale must be of real numbers, got .*1j"),
+        ({"scale": 1j}, "scale must be a number or an array, got 1j"),
+        ({"row_scale": jnp.ones((2, 6, 4)) * 1j}, "row_scale must be of real numbers"),
+        ({"first_row": "a"}, "first_row must be an integer, .* got 'a'"),
+        ({"first_row": 0.5}, "first_row must be an integer, .* got 0.5"),
         ({"row_scale": "x"}, "row_scale must be a number or an array, got 'x'"),
         ({"scale": jnp.ones((6,))}, r"got shape \(6,\)"),
         ({"row_scale": jnp.ones((2, 5, 4))}, r"got \(2, 5, 4\)"),
@@ -354,3 +376,18 @@ def test_causal_encodings_refuse_masks_that_show_the_future():
             plain(q, k, v, encoding=OnlyCausal(), mask=mask)
     for mask in (masks.Causal(), masks.Lambda(2, 4), masks.Chunked(8)):
         plain(q, k, v, encoding=OnlyCausal(), mask=mask)
+
+
+@pytest.mark.fast
+def test_numbers_of_other_kinds_are_the_same_numbers():
+    """A fraction as a scale, float64 of NumPy's, the largest rate of dropout."""
+    q, k, v = inputs()
+    wanted = plain(q, k, v, scale=0.25)
+    np.testing.assert_array_equal(plain(q, k, v, scale=Fraction(1, 4)), wanted)
+    wide = [np.asarray(x, np.float64) for x in (q, k, v)]
+    for implementation in ("dense", "blockwise"):
+        out = plain(*wide, scale=0.25, implementation=implementation)
+        assert out.dtype == jnp.float32
+        np.testing.assert_allclose(out, wanted, atol=2e-6)
+    rate, rng = 1 - 2.0**-32, jax.random.key(0)
+    assert not plain(q, k, v, dropout_rate=rate, rng=rng).any()

@@ -275,6 +275,10 @@ def test_forward_mode_names_dense():
             jax.jvp(run, (q,), (q,))
     with pytest.raises(TypeError, match='implementation="dense"'):
         jax.hessian(lambda q: blockwise(q).sum())(q)
+    for run in (blockwise, jax.jit(blockwise), jax.checkpoint(blockwise)):
+        first = jax.grad(lambda q, run=run: (run(q) ** 2).sum())
+        with pytest.raises(TypeError, match='second derivatives .*="dense"'):
+            jax.grad(lambda q, first=first: (first(q) ** 2).sum())(q)
     jax.jvp(lambda q: out(q, implementation="dense"), (q,), (q,))
 
 

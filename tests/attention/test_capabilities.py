@@ -11,7 +11,15 @@ import pytest
 
 from experiments.catalogue import engines as table
 from ropejax import masks
-from ropejax.attention import Choice, Request, api, attend, choose, explain
+from ropejax.attention import (
+    Choice,
+    Request,
+    Softmax,
+    api,
+    attend,
+    choose,
+    explain,
+)
 from ropejax.attention.capabilities import ENGINES, FACTOR_ERROR, obstacle
 from ropejax.attention.choice import decide
 from ropejax.attention.windows import Reach, as_window
@@ -187,6 +195,36 @@ def test_explain_says_it_in_words():
         platform="gpu",
         dtype="bfloat16",
     ) == ("fused", "gpu has a kernel for it")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"platform": "cuda"}, "one of cpu, gpu, rocm, tpu, in lower case.*got 'cuda'"),
+        ({"platform": "GPU"}, "platform must be one of .* got 'GPU'"),
+        ({"dtype": jnp.bfloat16}, "dtype must be text, got .* for Request"),
+        ({"dtype": "bf16"}, "dtype must name a floating-point type.* got 'bf16'"),
+        ({"dtype": "int32"}, "dtype must name a floating-point type.* got 'int32'"),
+        ({"extras": "dropout"}, "extras must be a tuple of text each, got 'dropout'"),
+        ({"mask": "causal"}, "mask must be a mask of ropejax.masks.* got 'causal'"),
+        ({"mask": masks.Causal}, "mask must be a mask of ropejax.masks, .* got <class"),
+        ({"normalizer": Softmax}, "normalizer must be a Normalizer, got <class"),
+        ({"encoding": "rope"}, "encoding must be a Encoding, got 'rope' for Request"),
+        ({"num_queries": -4}, "num_queries must be positive, got -4"),
+        ({"num_keys": 2.5}, "num_keys must be a whole number, got 2.5"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asked_is_refused(wrong, message):
+    """By `explain` and by `choose`, which people ask; none of them guesses."""
+    with pytest.raises(ValueError, match=message):
+        explain(Request(**({"encoding": Rotary()} | wrong)))
+    if "extras" in wrong:
+        return
+    given = {"num_queries": 4, "num_keys": 4, "encoding": Rotary()}
+    with pytest.raises(ValueError, match=message):
+        choose("auto", **(given | {"normalizer": Softmax()} | wrong))
 
 
 def test_windows_are_recognized_through_combinations():

@@ -32,6 +32,7 @@ HIDING = {
     "window": masks.Window(2, 0),
     "sinks": masks.Causal() & (masks.Window(1, 1) | masks.Global(1)),
     "per head": masks.PerHead((masks.Causal(), masks.Window(3, 0))),
+    "strictly earlier keys": masks.Causal() & ~masks.Window(0, 0),
 }
 
 
@@ -68,6 +69,44 @@ def test_rows_hide_their_own_keys():
     dirty = (q[:, :1], jnp.where(past, jnp.nan, k), jnp.where(past, jnp.nan, v))
     np.testing.assert_array_equal(attended(dirty, query=query), wanted)
     assert np.isfinite(wanted).all()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+@pytest.mark.parametrize(
+    ("mask", "hidden"),
+    [(masks.Prefix(3), 5), (masks.Causal() & ~masks.Window(0, 0), 7)],
+    ids=str,
+)
+def test_what_the_same_tokens_hide_from_each_other_may_be_anything(
+    implementation, mask, hidden
+):
+    q, k, v = jax.random.normal(jax.random.key(1), (3, 1, 8, 2, 4))
+    where = tokens(8)
+    given = {"query": where, "key": where, "mask": mask}
+    given["implementation"] = implementation
+    dirty = (q, k.at[:, hidden].set(jnp.nan), v.at[:, hidden].set(jnp.nan))
+    got = attended(dirty, **given)
+    np.testing.assert_array_equal(got, attended((q, k, v), **given))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_queries_at_padding_reach_no_gradient(implementation):
+    q, k, v = jax.random.normal(jax.random.key(2), (3, 1, 8, 2, 4))
+    valid = jnp.arange(8)[None] < FILLED
+    where = tokens(8, valid=valid)
+
+    @jax.jit
+    @jax.grad
+    def gradients(arrays):
+        given = {"query": where, "key": where, "implementation": implementation}
+        return (attended(arrays, **given)[:, :FILLED] ** 2).sum()
+
+    clean = gradients((q, k, v))
+    dirty = tuple(jnp.where(valid[..., None, None], x, jnp.nan) for x in (q, k, v))
+    for a, b in zip(gradients(dirty), clean, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.fast

@@ -9,7 +9,7 @@ from flax import linen, nnx
 from ropejax.attention import attend
 from ropejax.attention.interop import as_attention_fn
 from ropejax.encodings import ENCODINGS, ALiBi, Encoding, Forgetting, Rotary, compose
-from ropejax.masks import Causal
+from ropejax.masks import Causal, Window
 from ropejax.tokens import tokens
 
 pytestmark = pytest.mark.fast
@@ -93,6 +93,27 @@ def test_positions_that_flax_does_not_know_are_asked_for(x):
 def test_an_encoding_that_reads_hidden_states_is_refused():
     with pytest.raises(ValueError, match="hidden states"):
         as_attention_fn(Forgetting())
+
+
+@pytest.mark.parametrize("name", ["xpos", "rerope", "self_extend", "log_scale"])
+def test_causal_methods_ask_for_a_causal_mask_as_attend_does(name):
+    """That Flax was given no mask at all was hidden by a mask made of nothing."""
+    known = {"log_scale": {"train_length": 4}}.get(name, {})
+    encoding = ENCODINGS[name](**known)
+    q = jax.random.normal(jax.random.key(0), (1, 4, HEADS, 4))
+    where, order = tokens(4), jnp.tril(jnp.ones((1, 1, 4, 4), bool))
+    with pytest.raises(ValueError, match="undefined for keys after the query"):
+        as_attention_fn(encoding)(q, q, q)
+    with pytest.raises(ValueError, match="shows key 2 to query 1"):
+        as_attention_fn(encoding)(q, q, q, mask=order.at[0, 0, 1, 2].set(True))
+    wanted = attend(q, q, q, encoding=encoding, query=where, key=where, mask=Causal())
+    for fn, given in (
+        (as_attention_fn(encoding), {"is_causal": True}),
+        (as_attention_fn(encoding), {"mask": order}),
+        (as_attention_fn(encoding, mask=Causal()), {}),
+        (as_attention_fn(encoding, mask=Window(9)), {"is_causal": True}),
+    ):
+        np.testing.assert_allclose(fn(q, q, q, **given), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "learned", "multiplicative"])

@@ -70,6 +70,22 @@ def test_a_shift_of_positions_changes_nothing():
     np.testing.assert_allclose(causal(far), causal(tokens(LENGTH)), atol=1e-5)
 
 
+@pytest.mark.fast
+def test_queries_at_padding_reach_no_gradient():
+    """Zero times NaN, on the way back from a query whose outputs nobody looks at."""
+    valid = jnp.arange(LENGTH)[None] < 5
+    at = tokens(LENGTH, valid=valid)
+
+    def loss(k, q):
+        out = linear_attention(q, k, V, encoding=Rotary(), query=at, key=at)
+        return (out[:, :5] ** 2).sum()
+
+    clean = jax.grad(loss)(K, Q)
+    dirty = jax.grad(loss)(K, jnp.where(valid[..., None, None], Q, jnp.nan))
+    np.testing.assert_array_equal(dirty, clean)
+    assert np.abs(clean).max() > 0
+
+
 def test_padding_keys_do_not_count():
     valid = jnp.arange(LENGTH)[None] < jnp.array([[5], [LENGTH]])
     at = tokens(LENGTH, valid=valid)

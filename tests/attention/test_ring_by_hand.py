@@ -188,6 +188,8 @@ def test_sizes_that_do_not_divide_are_named():
     ("settings", "message"),
     [
         ({"form": 3}, "form must be text, got 3"),
+        ({"form": "rign"}, "got 'rign'; did you mean 'ring'"),
+        ({"engine": "danse"}, "got 'danse'; did you mean 'dense'"),
         ({"engine": "foo"}, "engine must be one of auto, dense, .* got 'foo'"),
         ({"batch_axes": "data"}, "batch_axes must be a tuple .* got 'data'"),
         (

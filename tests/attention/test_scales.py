@@ -22,6 +22,7 @@ from ropejax.tokens import tokens
 Q = jax.random.normal(jax.random.key(0), (1, 24, 2, 8))
 K = jax.random.normal(jax.random.key(1), (1, 24, 2, 8))
 CAUSAL = np.tril(np.ones((24, 24), bool))
+ONE = jnp.ones(1, jnp.int32)
 
 
 def run(q, k, length=24, mask=None, scale_of=None, **settings):
@@ -150,6 +151,35 @@ def test_vectors_of_any_size_have_length_one_and_right_gradients():
     for size in (2e-38, 2e37):  # near the least normal number, and the largest
         x = jnp.asarray(direction[:1] * size, jnp.float32)
         np.testing.assert_allclose(unit(x), wanted[:1], rtol=1e-6)
+
+
+@pytest.mark.fast
+def test_numbers_and_lists_are_taken_for_arrays():
+    counts = visible_counts(tokens(24), tokens(24), masks.Causal())
+    one = jnp.array([0.5])
+    np.testing.assert_array_equal(ssmax(counts, 0.5, 1.0), ssmax(counts, one, one * 2))
+    np.testing.assert_array_equal(
+        adaptive_scale(counts, 0.5, 1.0), adaptive_scale(counts, one, one * 2)
+    )
+    got = log_scale([4, 16, 64], train_length=16)
+    np.testing.assert_allclose(got, [1, 1, 1.5], rtol=1e-6)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: query_key_scale("a"), "train_length must be a whole number, got 'a'"),
+        (lambda: unit(jnp.array([1, 2])), "x must be floating-point, got int32"),
+        (lambda: log_scale(ONE, train_length=1), "train_length must exceed 1, got 1"),
+        (lambda: log_scale(ONE, train_length=0, form="steps"), "must exceed 1, got 0"),
+        (lambda: log_scale(ONE, least=0), "least must be positive, got 0"),
+        (lambda: log_scale(ONE, weight=-1.0), "weight must be at least 0, got -1.0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_scale_of_query_key_normalization():
