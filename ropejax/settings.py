@@ -95,6 +95,29 @@ def _meaning(hint: Any) -> str:
     return f"a {getattr(hint, '__name__', hint)}"
 
 
+def make_tuples(settings: Any) -> None:
+    """Makes tuples of lists and arrays that were given for them.
+
+    Settings are compared and hashed (compiled programs are kept by them), and a list
+    has no hash: it would be found where the settings are used first.
+
+    Args:
+        settings: a dataclass that is being made; its annotations tell what is a tuple.
+    """
+    _, hints = _described(type(settings))
+    for field in dataclasses.fields(settings):
+        value, hint = getattr(settings, field.name), hints.get(field.name)
+        kinds = (hint, *typing.get_args(hint))
+        if any(typing.get_origin(kind) is tuple for kind in kinds):
+            object.__setattr__(settings, field.name, _as_tuple(value))
+
+
+def _as_tuple(value: Any) -> Any:
+    if hasattr(value, "dtype") and getattr(value, "ndim", 0):
+        value = np.asarray(value).tolist()
+    return tuple(map(_as_tuple, value)) if isinstance(value, list | tuple) else value
+
+
 def check_finite(settings: Any) -> None:
     """Raises ValueError for a number among settings that is NaN or infinite.
 

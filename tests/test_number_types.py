@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ropejax import masks, testing
+from ropejax.attention import attend
 from ropejax.attention.visibility import visible_pairs
 from ropejax.encodings import (
     ALiBi,
@@ -184,7 +185,7 @@ def test_offsets_whose_tokens_leave_int32_are_refused():
         tokens(2, offset=1.5)
     later = jax.jit(lambda n: tokens(2, offset=n).index)(np.uint8(254))
     np.testing.assert_array_equal(later, [[254, 255]])
-    with pytest.raises(ValueError, match="beyond int32"):
+    with pytest.raises(ValueError, match="int32"):
         Shifted(offset=last).check(2)
 
 
@@ -225,3 +226,75 @@ def test_trees_of_other_things_than_numbers_pass_through():
     assert isinstance(jax.eval_shape(lambda: side).index, jax.ShapeDtypeStruct)
     assert widened("x", None) is None
     assert isinstance(side, Tokens)
+
+
+FLAGS = [
+    np.array([[True, False, True]]),
+    jnp.array([[True, False, True]]),
+    np.array([[1j, 0, 1]]),
+]
+
+
+@pytest.mark.parametrize("array", FLAGS, ids=lambda array: str(array.dtype))
+def test_positions_that_are_no_numbers_are_refused(array):
+    """`valid` given as positions put tokens at 0 and 1 only."""
+    told = "must be integers or floating-point numbers, got (bool|complex)"
+    for name in ("positions", "distances"):
+        with pytest.raises(ValueError, match=f"{name} {told}"):
+            tokens(3, **{name: array})
+        with pytest.raises(ValueError, match=f"{name} {told}"):
+            jax.eval_shape(lambda x, name=name: tokens(3, **{name: x}), array)
+    with pytest.raises(ValueError, match=f"digit {told}"):
+        tokens(3, streams={"digit": array})
+    with pytest.raises(ValueError, match=f"positions {told}"):
+        rotation_angles(array, np.ones(1))
+    x, known = jnp.ones((1, 3, 1, 2)), tokens(3)
+    for name in ("digit", "positions"):
+        given = {"streams": {name: array}} if name == "digit" else {name: array}
+        side = known.replace(**given)
+        with pytest.raises(ValueError, match=f"{name} of k's Tokens {told}"):
+            attend(x, x, x, encoding=Rotary(), query=known, key=side)
+    with pytest.raises(ValueError, match=f"positions {told}"):
+        Rotary().queries({}, x, known.replace(positions=array))
+
+
+@pytest.mark.parametrize("far", [3e9, 2.0**31, -(2.0**31) - 256])
+def test_fractional_positions_beyond_32_bits_are_refused_or_nan(far):
+    """Counted in int32, all of them would be its last number: one position for all."""
+    array = jnp.array([[far, 1.5]])
+    told = r"must be within \+-2\^31, got .*; subtract a constant"
+    for name in ("positions", "distances"):
+        with pytest.raises(ValueError, match=f"{name} {told}"):
+            tokens(2, **{name: array})
+    with pytest.raises(ValueError, match=f"positions {told}"):
+        rotation_angles(array, np.ones(1))
+    side, x = tokens(2).replace(positions=array), jnp.ones((1, 2, 1, 2))
+    with pytest.raises(ValueError, match=f"positions of q's Tokens {told}"):
+        attend(x, x, x, encoding=Rotary(), query=side, key=side)
+    for turned in (Rotary().queries({}, x, side)[0], jax.jit(_turned)(x, array)):
+        assert np.isnan(turned[0, 0]).all()
+        assert np.isfinite(turned[0, 1]).all()
+
+
+def _turned(x, positions):
+    return Rotary().queries({}, x, tokens(2, positions=positions))[0]
+
+
+def test_the_ends_of_what_can_be_counted_are_kept_as_fractions():
+    ends = np.array([[-(2.0**31), 2.0**31 - 128]])
+    angles = rotation_angles(jnp.asarray(ends, jnp.float32), np.ones(1))[..., 0]
+    np.testing.assert_allclose(np.cos(angles), np.cos(ends), atol=2e-6)
+
+
+@pytest.mark.parametrize("far", [2.0**24 + 1, -(2.0**30) - 1, 1e30, 2.0**23 + 0.5])
+def test_known_floats_of_64_bits_that_float32_has_not_are_refused(far):
+    """float32(2^24 + 1) is 2^24: two neighbours would share a position."""
+    array = np.array([[0.1, far]])
+    with pytest.raises(ValueError, match="positions must fit float32, .* integers"):
+        tokens(2).replace(positions=array)
+    with pytest.raises(ValueError, match="distances must (fit|be within)"):
+        tokens(2, distances=array)
+    np.testing.assert_array_equal(
+        tokens(2, positions=array[:, :1].repeat(2)[None]).positions,
+        np.float32([[0.1, 0.1]]),
+    )

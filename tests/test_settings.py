@@ -15,15 +15,24 @@ from ropejax.encodings import (
     ENCODINGS,
     ALiBi,
     Encoding,
+    LongRoPE,
+    MRoPE,
     Rotary,
     T5Bias,
     YaRN,
     rotary_from_hf,
 )
+from ropejax.encodings.compose import Compose
 from ropejax.encodings.distance import Distance
-from ropejax.encodings.frequency_map import FrequencyMap
+from ropejax.encodings.frequency_map import Chain, FrequencyMap
+from ropejax.encodings.interpolation import PositionInterpolation
+from ropejax.nn.recurrent.tape import TapeRNN
 from ropejax.positions import POSITIONS, Consecutive, PositionScheme, Randomized
+from ropejax.positions.abacus import Abacus
+from ropejax.positions.coupled import Coupled
+from ropejax.positions.coupled_levels import CoupledLevels
 from ropejax.settings import Settings
+from ropejax.tasks.addition_scratchpad import AdditionScratchpad
 
 
 def every_kind(base):
@@ -132,6 +141,32 @@ def test_arguments_of_the_right_type_are_left_as_they_are():
         Rotary(max_wave=1e4)
     copied = copy.deepcopy(pickle.loads(pickle.dumps(YaRN(scale=8.0))))
     assert copied == YaRN(scale=8.0) == dataclasses.replace(YaRN(), scale=8.0)
+
+
+LISTS = [
+    (ALiBi, {"slopes": [1.0, 2.0]}),
+    (LongRoPE, {"long_factors": [1.0, 2.0], "train_length": 4}),
+    (MRoPE, {"sections": [1, 2, 1]}),
+    (Compose, {"parts": [["a", ALiBi()], ["b", Rotary()]]}),
+    (Chain, {"maps": [PositionInterpolation(2.0)]}),
+    (Abacus, {"digits": [0, 1]}),
+    (Coupled, {"separators": [10, 11]}),
+    (CoupledLevels, {"separators": [11, 12]}),
+    (AdditionScratchpad, {"parts": ["input", "output"]}),
+    (TapeRNN, {"hidden": [3]}),
+]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("kind", "lists"), LISTS, ids=lambda x: str(x)[:30])
+def test_lists_become_tuples_so_that_settings_have_a_hash(kind, lists):
+    def tupled(value):
+        return tuple(map(tupled, value)) if isinstance(value, list) else value
+
+    made = kind(**lists)
+    same = kind(**{name: tupled(value) for name, value in lists.items()})
+    assert made == same
+    assert hash(made) == hash(same)
 
 
 @pytest.mark.fast

@@ -24,6 +24,7 @@ from ropejax.encodings.grape_additive import GrapeA as GrapeA
 from ropejax.encodings.grape_additive import GrapeAP as GrapeAP
 from ropejax.encodings.hard_alibi import hard_alibi as hard_alibi
 from ropejax.encodings.hf_rope import rotary_from_hf as rotary_from_hf
+from ropejax.encodings.hf_rope import softmax_factor_from_hf as softmax_factor_from_hf
 from ropejax.encodings.kerple import Kerple as Kerple
 from ropejax.encodings.kerple import WeightedKerple as WeightedKerple
 from ropejax.encodings.learned import Learned as Learned

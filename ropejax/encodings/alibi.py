@@ -17,6 +17,10 @@ from ropejax.encodings.relative_terms import relative_bias
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng, Shaped
 
+_STEEPEST = 1e20
+"""Nats a token: far beyond where all weight is on the nearest key, and finite over any
+distance that int32 holds."""
+
 
 def alibi_slopes(num_heads: int) -> tuple[float, ...]:
     """Returns the reference slopes of ALiBi, head by head.
@@ -87,12 +91,13 @@ class ALiBi(Encoding):
         tie_break: add half a slope to keys before the query, as the code of randomized
             positions does, so that left and right differ.
         learned: train the slopes, from these values on (kept positive: their logarithms
-            are the parameters).
+            are the parameters; a slope above 1e20 counts as 1e20, so that results stay
+            finite whatever an optimizer did).
         two_sided: if learned, keys after the query learn slopes of their own.
 
     Raises:
-        ValueError: if slopes are negative, or (in `check`) not one a head, or an option
-            would have no effect.
+        ValueError: if slopes are negative or above 1e20, or (in `check`) not one a
+            head, or an option would have no effect.
 
     References:
         Press et al., 2021, arXiv:2108.12409, section 3. Tie-break: Ruoss et al., 2023,
@@ -120,6 +125,8 @@ class ALiBi(Encoding):
             given = getattr(self, name)
             if given is not None and min(given, default=0) < 0:
                 raise ValueError(f"{name} must not be negative, got {given}.")
+            if given is not None and max(given, default=0) > _STEEPEST:
+                raise ValueError(f"{name} must be at most {_STEEPEST:g}, got {given}.")
             if given is not None and self.learned and min(given, default=0) <= 0:
                 raise ValueError(f"learned {name} must start positive, got {given}.")
         if self.two_sided and not self.learned:
@@ -155,8 +162,11 @@ class ALiBi(Encoding):
         """Returns the slopes of each head."""
         self.check(dims)
         if self.learned:
+            # Infinity times a distance of 0 would be NaN.
             return {
-                name.removeprefix("log_"): jnp.exp(values)
+                name.removeprefix("log_"): jnp.exp(
+                    jnp.minimum(values.astype(jnp.float32), math.log(_STEEPEST))
+                )
                 for name, values in layer.items()
             }
         left, right = self._sides(dims)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from ropejax.encodings.choices import positive
-from ropejax.number_types import widened
+from ropejax.number_types import check_kind, check_places, widened
 
 Frequencies = Float[np.ndarray, " R"] | Float[Array, "*#B R"]
 """Radians a token: a NumPy array is a constant, a JAX array may be traced."""
@@ -65,7 +65,8 @@ def rotation_angles(
     """Returns `(positions * scale + offset) * frequencies`, up to whole turns.
 
     Args:
-        positions: in tokens, integers or floats, `[*B, L]`, within +-2^31.
+        positions: in tokens, integers or floats, `[*B, L]`; traced floats beyond
+            +-2^31 give NaN.
         frequencies: radians a token, `[R]`; or `[*B, R]` if a JAX array.
         scale: constant factor on the positions.
         offset: constant number of tokens added to the scaled positions.
@@ -74,9 +75,10 @@ def rotation_angles(
         Angles in radians `[*B, L, R]`, within 2e-6 of those in float64 modulo 2 pi.
 
     Raises:
-        ValueError: if an integer position is known to leave int32, or positions are
-            floating-point of less than 32 bits.
+        ValueError: if a position is known to be NaN, infinite or beyond +-2^31, or
+            positions are floating-point of less than 32 bits, or no numbers.
     """
+    check_places("positions", positions)
     if not isinstance(frequencies, np.ndarray):
         frequencies = frequencies[..., None, :]
     return pair_angles(positions[..., None], frequencies, scale=scale, offset=offset)
@@ -90,6 +92,9 @@ def pair_angles(
     offset: float = 0.0,
 ) -> Float[Array, "*B L R"]:
     """Returns angles like `rotation_angles`, each pair having a position of its own.
+
+    Positions may be computed ones, so NaN, infinite ones and those beyond +-2^31 give
+    NaN, known or traced.
 
     Args:
         positions: `[*B, L, R]`, or `[*B, L, 1]` if all pairs share it.
@@ -111,12 +116,16 @@ def pair_angles(
 def _whole_and_part(
     positions: Shaped[Array, "*B L r"],
 ) -> tuple[Int[Array, "*B L r"], Float[Array, "*#B #L #r"]]:
+    check_kind("positions", positions)
     positions = widened("positions", positions)
     if jnp.issubdtype(positions.dtype, jnp.integer):
         return positions, jnp.zeros((1,) * positions.ndim, jnp.float32)
     positions = positions.astype(jnp.float32)
     floor = jnp.floor(positions)
-    return floor.astype(jnp.int32), positions - floor
+    # Beyond int32 whole tokens would all be its last number.
+    counted = (positions >= -(2.0**31)) & (positions < 2.0**31)
+    part = jnp.where(counted, positions - floor, jnp.nan)
+    return floor.astype(jnp.int32), part
 
 
 def _constant(

@@ -37,7 +37,7 @@ from jaxtyping import Array, Bool, Float
 
 from ropejax.encodings.bias_forms import FactoredBias, NarrowBias
 from ropejax.encodings.heads import dot_product, weighted_sum
-from ropejax.settings import Settings, check_finite
+from ropejax.settings import Settings, check_finite, make_tuples
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
 
@@ -83,6 +83,8 @@ class Encoding(Settings):
         by_distance: True if positions enter through differences only, so that a table
             of distances may stand in for them.
         has_carry: True if a logit depends on the tokens between query and key.
+        carry_skips_hidden: True if keys that the mask hides leave the state of a carry
+            as it is, so that an engine may skip blocks of them.
         needs_whole_rows: True if a logit depends on others of its row, so that no
             engine can work on blocks of keys.
         mixes_heads: True if a head's logits depend on another's, so that heads cannot
@@ -97,10 +99,12 @@ class Encoding(Settings):
     length_dependent: ClassVar[bool] = False
     by_distance: ClassVar[bool] = True
     has_carry: ClassVar[bool] = False
+    carry_skips_hidden: ClassVar[bool] = False
     needs_whole_rows: ClassVar[bool] = False
     mixes_heads: ClassVar[bool] = False
 
     def __post_init__(self):
+        make_tuples(self)
         check_finite(self)
 
     @property
@@ -145,6 +149,11 @@ class Encoding(Settings):
     def position_limit(self) -> int | None:
         """Positions must be below this number; None if there is no limit."""
         return None
+
+    @property
+    def stream_limits(self) -> tuple[tuple[str, int], ...]:
+        """Names of streams, and what their ids must be below; () if there is none."""
+        return ()
 
     def check(self, dims: Dims) -> None:
         """Raises ValueError if the method cannot serve a model of these sizes.
@@ -334,7 +343,10 @@ class Encoding(Settings):
         """Walks one block of keys, nearest first, and returns state and new logits.
 
         Called only if `has_carry`. Blocks come in order of decreasing key index, so the
-        state holds what lies between a query and the block.
+        state holds what lies between a query and the block; within a block `attend`
+        has keys by rising index. Blocks without a visible pair are left out if nothing
+        beyond them is visible, if they start after the last query, and everywhere if
+        `carry_skips_hidden`.
         """
         return state, logits
 

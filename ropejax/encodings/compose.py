@@ -80,6 +80,12 @@ class Compose(Encoding):
         return self._owner("carry") is not None
 
     @property
+    def carry_skips_hidden(self) -> bool:
+        """That of the part which has a carry."""
+        owner = self._owner("carry")
+        return owner is not None and dict(self.parts)[owner].carry_skips_hidden
+
+    @property
     def needs_whole_rows(self) -> bool:
         """True if any part does."""
         return any(part.needs_whole_rows for _, part in self.parts)
@@ -130,6 +136,11 @@ class Compose(Encoding):
         """The lowest of the parts' limits."""
         limits = [part.position_limit for _, part in self.parts]
         return min((n for n in limits if n is not None), default=None)
+
+    @property
+    def stream_limits(self) -> tuple[tuple[str, int], ...]:
+        """The parts' limits, one after the other."""
+        return tuple(limit for _, part in self.parts for limit in part.stream_limits)
 
     def check(self, dims: Dims) -> None:
         """Raises ValueError if a part cannot serve a model of these sizes."""

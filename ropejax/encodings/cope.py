@@ -57,6 +57,7 @@ class CoPE(Encoding):
     reference: ClassVar[str] = "Golovneva et al. 2024, arXiv:2405.18719"
     causal_only: ClassVar[bool] = True
     has_carry: ClassVar[bool] = True
+    carry_skips_hidden: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()

@@ -98,6 +98,11 @@ class DAPE(Encoding):
         """As the encoding inside."""
         return self.inner.position_limit
 
+    @property
+    def stream_limits(self) -> tuple[tuple[str, int], ...]:
+        """As the encoding inside."""
+        return self.inner.stream_limits
+
     def check(self, dims: Dims) -> None:
         """Raises ValueError if the encoding inside cannot serve these sizes."""
         self.inner.check(dims)

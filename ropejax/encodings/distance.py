@@ -17,6 +17,25 @@ from ropejax.tokens import Tokens, relative_positions
 from ropejax.typing import Positions
 
 
+def tokens_between(
+    first: Shaped[Array, "*#B"], second: Shaped[Array, "*#B"]
+) -> Float[Array, "*B"]:
+    """Returns `second - first` as float32, exact where they are near each other.
+
+    Positions above 2^24 would be rounded before they are subtracted; and in halves, as
+    the difference of two integers may not fit their type.
+
+    Args:
+        first: positions, int32 or float32.
+        second: positions that broadcast against those.
+    """
+    if not jnp.issubdtype(jnp.result_type(first, second), jnp.integer):
+        return second.astype(jnp.float32) - first.astype(jnp.float32)
+    high = (second >> 16) - (first >> 16)
+    low = (second & 0xFFFF) - (first & 0xFFFF)
+    return high.astype(jnp.float32) * 2.0**16 + low.astype(jnp.float32)
+
+
 class View(NamedTuple):
     """Positions `positions * scale + offset`, kept apart so that they stay exact.
 
@@ -31,11 +50,19 @@ class View(NamedTuple):
     scale: float = 1.0
     offset: float = 0.0
 
-    def values(self) -> Float[Array, "#B #L"]:
-        """Returns the positions as float32."""
-        if self.positions is None:
-            return jnp.full((1, 1), self.offset, jnp.float32)
-        return self.positions.astype(jnp.float32) * self.scale + self.offset
+    def until(self, key: "View") -> Float[Array, "B T S"]:
+        """Returns how far keys are after these queries, `[B or 1, T, S]`.
+
+        Args:
+            key: the view of the keys; of the same scale, if both have positions.
+        """
+        query, other = (
+            jnp.zeros((1, 1), jnp.int32) if view.positions is None else view.positions
+            for view in (self, key)
+        )
+        scale = key.scale if self.positions is None else self.scale
+        between = tokens_between(query[:, :, None], other[:, None, :])
+        return between * scale + (key.offset - self.offset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +127,7 @@ class Distance(Settings):
         choice = self.select(q[:, :, None], k[:, None, :])
         total = jnp.zeros(choice.shape, jnp.float32)
         for n, (a, b) in enumerate(zip(*matched(query_views, key_views), strict=True)):
-            difference = b.values()[:, None, :] - a.values()[:, :, None]
-            total = jnp.where(choice == n, difference, total)
+            total = jnp.where(choice == n, a.until(b), total)
         return total
 
 

@@ -79,11 +79,12 @@ class Rectified(_Windowed):
 class Leaky(_Windowed):
     """Leaky ReRoPE: beyond the window distances grow slower, `w + (r - w) / factor`.
 
-    A factor of 1 is plain RoPE, an infinite one ReRoPE, one below 1 the training side
-    of Inverse Leaky ReRoPE, where distances beyond the window grow faster.
+    A factor of 1 is plain RoPE, larger ones come ever nearer to ReRoPE, one below 1 is
+    the training side of Inverse Leaky ReRoPE, where distances beyond the window grow
+    faster.
 
     Attributes:
-        factor: how much slower distances grow beyond the window.
+        factor: how much slower distances grow beyond the window, finite.
 
     References:
         Su (2023), spaces.ac.cn/archives/9708 and 9728; bojone/rerope@acfe788.

@@ -16,7 +16,7 @@ from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.sequence_order import (
     accurate_cumsum,
     add_pairs,
-    in_sequence,
+    in_one_order,
     in_storage,
 )
 from ropejax.tokens import Tokens
@@ -31,6 +31,8 @@ class Forgetting(Encoding):
     forget gate of FoX. With all gates open it is plain attention.
 
     Padding neither forgets nor is counted. In decoding, the state is the sum so far.
+    Index must go on through a packed row: one that repeats in it is refused, or gives
+    NaN if it is traced.
 
     Attributes:
         from_content: True for gates of the token's content; False for one learned gate
@@ -118,7 +120,7 @@ class Forgetting(Encoding):
         gates = self.log_gates(params, x)
         if where.valid is not None:
             gates = jnp.where(where.valid[..., None], gates, 0.0)
-        sums = accurate_cumsum(in_sequence(gates, where, axis=1))
+        sums = accurate_cumsum(in_one_order(gates, where, self.title))
         if state is not None:
             sums = add_pairs(tuple(total[:, None] for total in state), sums)
         last = tuple(part[:, -1] for part in sums)

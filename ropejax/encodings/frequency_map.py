@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ropejax.encodings.choices import positive
-from ropejax.settings import Settings, check_finite
+from ropejax.settings import Settings, check_finite, make_tuples
 
 Ratios = Float[np.ndarray, " R"] | Float[Array, "#B R"]
 Length = Int[Array, " B"]
@@ -36,6 +36,7 @@ class FrequencyMap(Settings):
     length_dependent: ClassVar[bool] = False
 
     def __post_init__(self):
+        make_tuples(self)
         check_finite(self)
 
     @property

@@ -11,8 +11,10 @@ from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ropejax.concrete import known_values
 from ropejax.encodings.angles import pair_angles
 from ropejax.encodings.base import Dims, Views
 from ropejax.encodings.choices import positive
@@ -21,7 +23,7 @@ from ropejax.encodings.rotation import rotate
 from ropejax.encodings.sequence_order import (
     accurate_cumsum,
     add_pairs,
-    in_sequence,
+    in_one_order,
     in_storage,
 )
 from ropejax.tokens import Tokens
@@ -39,32 +41,59 @@ def plane_rotation(
     `exp(L) = I + sin(s) / s L + (1 - cos(s)) / s ** 2 L ** 2`, where
     `s ** 2 = |a|^2 |b|^2 - (a . b)^2`: a rotation by s in the plane of a and b.
 
+    The angle of many steps loses whole turns before it is rounded. If a and b are
+    known, s is that of float64; of traced ones it has float32's rounding, and n steps
+    may turn by some `2e-7 n s` too little or too much.
+
     Args:
         x: `[*B, H]`.
         a: first vector of the plane, `[H]`.
-        b: second vector, `[H]`, not parallel to a.
+        b: second vector, `[H]`, not parallel to a (traced ones that are give NaN).
         steps: how often the generator acts, a number or an array that meets `[*B, 1]`.
 
     Returns:
         `[*B, H]`, float32.
 
+    Raises:
+        ValueError: if a and b are known to be parallel, or one of them 0.
+
     References:
         Zhang et al. (2025), arXiv:2512.07805; model-architectures/GRAPE, README.
     """
+    angle = _plane_angle(a, b)
+    turn = pair_angles(jnp.atleast_1d(steps), angle[None])
     x, a, b = (v.astype(jnp.float32) for v in (x, a, b))
-    angle = jnp.sqrt((a @ a) * (b @ b) - (a @ b) ** 2)
+    angle = jnp.asarray(angle, jnp.float32)
 
     def generate(x: Array) -> Array:
         outer = lambda u, v: (x @ v)[..., None] * u.reshape((1,) * (x.ndim - 1) + (-1,))
         return outer(a, b) - outer(b, a)
 
     once = generate(x)
-    turn = steps * angle
     return (
         x
         + jnp.sin(turn) / angle * once
         + (1 - jnp.cos(turn)) / angle**2 * generate(once)
     )
+
+
+def _plane_angle(a: Array, b: Array) -> Float[np.ndarray, ""] | Float[Array, ""]:
+    """Returns the angle of one step: in float64 on the host if a and b are known."""
+    known = [known_values(v) for v in (a, b)]
+    if any(v is None for v in known):
+        a, b = (v.astype(jnp.float32) for v in (a, b))
+        return jnp.linalg.norm(a) * jnp.linalg.norm(b - (a @ b) / (a @ a) * a)
+    a, b = (v.astype(np.float32).astype(np.float64) for v in known)
+    lengths = np.linalg.norm(a) * np.linalg.norm(b)
+    angle = np.asarray(lengths)
+    if lengths:
+        angle = np.linalg.norm(a) * np.linalg.norm(b - (a @ b) / (a @ a) * a)
+    if angle <= 1e-6 * lengths:
+        raise ValueError(
+            "a and b must not be parallel, nor 0, as they span no plane then, got "
+            f"a={a} and b={b}."
+        )
+    return np.asarray(angle)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,6 +103,9 @@ class GrapeM(Rotation):
     The phase of a token is the sum of the steps of all tokens before it,
     `softplus(w . x + b)`, so a model decides how far apart tokens are; positions are
     not used. Frequencies are learned unless `trainable` says otherwise.
+
+    Index must go on through a packed row: one that repeats in it is refused, or gives
+    NaN if it is traced.
 
     Attributes:
         per_head: learn a phase for each key head rather than one for all.
@@ -135,7 +167,7 @@ class GrapeM(Rotation):
         step = jax.nn.softplus(step + bias[None, None])
         if where.valid is not None:
             step = jnp.where(where.valid[..., None], step, 0.0)
-        step = in_sequence(step, where, axis=1)
+        step = in_one_order(step, where, self.title)
         after = accurate_cumsum(step)
         if state is not None:
             after = add_pairs(tuple(total[:, None] for total in state), after)

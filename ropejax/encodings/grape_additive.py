@@ -80,13 +80,13 @@ class GrapeA(Encoding):
         self, params, x, q, query, state=None
     ) -> Float[Array, "B T N"] | None:
         """Returns the queries' gates."""
-        return _gate(params.get("query_gate"), q)
+        return _gate(params.get("query_gate"), q, query)
 
     def key_features(
         self, params, x, k, key, state=None
     ) -> tuple[Float[Array, "B S N"] | None, None]:
         """Returns the keys' gates; later tokens need nothing of them."""
-        return _gate(params.get("key_gate"), k), None
+        return _gate(params.get("key_gate"), k, key), None
 
     def bias(
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array
@@ -102,11 +102,13 @@ class GrapeA(Encoding):
 
 
 def _gate(
-    vectors: Float[Array, "N H"] | None, x: Float[Array, "B L K H"]
+    vectors: Float[Array, "N H"] | None, x: Float[Array, "B L K H"], where: Tokens
 ) -> Float[Array, "B L N"] | None:
     if vectors is None:
         return None
     heads, width = vectors.shape
+    if where.valid is not None:  # padding may hold anything, and NaN times zero is NaN
+        x = jnp.where(where.valid[..., None, None], x, 0)
     x = jnp.repeat(x.astype(jnp.float32), heads // x.shape[2], axis=2)
     return jax.nn.softplus(jnp.einsum("blnh,nh->bln", x, vectors) / math.sqrt(width))
 
@@ -141,6 +143,7 @@ class GrapeAP(Encoding):
     shift_invariant: ClassVar[bool] = False
     by_distance: ClassVar[bool] = False
     has_carry: ClassVar[bool] = True
+    carry_skips_hidden: ClassVar[bool] = True
 
     def check(self, dims: Dims) -> None:
         """Raises ValueError if the width is not even."""
@@ -174,6 +177,11 @@ class GrapeAP(Encoding):
         self, params, x, k, key, state=None
     ) -> tuple[Float[Array, "B S N P"], None]:
         """Returns normalized projections of the keys' tokens, rotated."""
+        if key.positions.ndim != 2:
+            raise ValueError(
+                f"{self.title} takes positions on one axis, got shape "
+                f"{key.positions.shape}."
+            )
         path = _normalized(params, x)
         turned = pair_angles(-key.positions[..., None], np.ones(path.shape[-1] // 2))
         return rotate(path, turned), None

@@ -34,8 +34,8 @@ _ROPE_KEYS = (
 )
 """Keys beside others in a config that are about RoPE, and read."""
 
-_NO_CHANGE = {"rotary": True, "rope_interleaved": False}
-"""Keys of released configs (GPT-J, SmolLM) whose usual value says nothing new."""
+_NO_CHANGE = {"rotary": True, "rope_interleaved": False, "rotary_value": False}
+"""Keys of released configs (GPT-J, SmolLM, RoFormer) whose value says nothing new."""
 
 _OTHER_KEYS = ("qk_rope_head_dim", "original_max_position_embeddings")
 """Keys that are read too, but concern more than RoPE."""
@@ -49,6 +49,11 @@ _LAYERS_DIFFER = ("gemma3_text", "gemma3n_text", "modernbert")
 """Model types that have two bases, even where the config leaves them to defaults."""
 
 _OLD_NAMES = {"su": "longrope", "mrope": "default"}
+
+
+def states_rope(config: Config) -> bool:
+    """Returns True if a config has a key that is about RoPE alone."""
+    return any(config.get(key) is not None for key in _ROPE_KEYS)
 
 
 def text_config(config: Config) -> Config:
@@ -73,11 +78,9 @@ def text_config(config: Config) -> Config:
                     f"{inner.get(key)!r}; pass config['text_config'] if that holds."
                 )
         return text_config(inner)
-    if not any(config.get(key) is not None for key in _ROPE_KEYS):
+    if not states_rope(config):
         for name, part in config.items():
-            if isinstance(part, Mapping) and any(
-                part.get(key) is not None for key in _ROPE_KEYS
-            ):
+            if isinstance(part, Mapping) and states_rope(part):
                 raise ValueError(
                     f"the config has RoPE settings only within {name!r}; pass "
                     f"config[{name!r}] if that is the text model."

@@ -1,28 +1,32 @@
 """Reading RoPE settings from the config of a Hugging Face model.
 
 `hf_config` finds the settings in the config, `hf_values` reads single ones, `hf_maps`
-knows the types; here they become an encoding. What is not known is refused: a type or a
-key read as "default" would load without an error and compute something else.
+knows the types of RoPE and `hf_models` those of models; here they become an encoding.
+What is not known is refused: a type or a key read as "default" would load without an
+error and compute something else.
 """
 
 import math
+import numbers
 from typing import Any
 
 from ropejax.encodings.axial import MRoPE
 from ropejax.encodings.choices import check_choice
+from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.encodings.hf_config import rope_settings, rope_type, text_config
 from ropejax.encodings.hf_maps import KEYS, MAPS
+from ropejax.encodings.hf_models import check_rotary, paired, scales_softmax
 from ropejax.encodings.hf_values import (
     Config,
     need_count,
     read_count,
     read_flag,
-    read_name,
     read_number,
     read_numbers,
 )
 from ropejax.encodings.rotary import Rotary, RotaryAttention
 from ropejax.encodings.rotation import Layout
+from ropejax.encodings.yarn_map import YaRNScaling
 
 _ANY_TYPE = (
     "rope_type",
@@ -33,28 +37,13 @@ _ANY_TYPE = (
     "mrope_interleaved",
 )
 
-_INTERLEAVED = (
-    "gptj",
-    "codegen",
-    "cohere",
-    "cohere2",
-    "glm",
-    "glm4",
-    "deepseek_v2",
-    "deepseek_v3",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "helium",
-    "llama4_text",
-)
-"""Model types whose code pairs neighbouring channels (unless `rope_interleave`)."""
-
 
 def rotary_from_hf(
     config: Config,
     *,
     layer_type: str | None = None,
     layout: Layout | None = None,
+    softmax_factor: float = 1.0,
 ) -> RotaryAttention:
     """Returns the rotary encoding that a Hugging Face config describes.
 
@@ -64,24 +53,30 @@ def rotary_from_hf(
     Args:
         config: the model's config as a dict, in the form of transformers 4 or 5. Of a
             multimodal model the `text_config` within it is read. A config without any
-            key about RoPE means plain RoPE of base 10000; keys not about RoPE are
-            ignored, but one that resembles a key of RoPE is refused.
+            key about RoPE means plain RoPE of base 10000, unless it is of a model known
+            to have none; keys not about RoPE are ignored, but one that resembles a key
+            of RoPE is refused.
         layer_type: which kind of layer ("full_attention", "sliding_attention"), needed
             for models whose layers differ. For others None; "full_attention", or a kind
             in the config's `layer_types`, means the same.
         layout: how channels are paired; if None, what `rope_interleave` says, else
-            "interleaved" for model types known to do so (GPT-J, CodeGen, Cohere, GLM,
-            DeepSeek-V2 and V3, ERNIE 4.5, Helium, Llama 4), "half" for all others.
+            "interleaved" for model types known to do so (GPT-J, CodeGen, RoFormer,
+            Cohere, GLM, DeepSeek-V2, V3 and their kin, Moonshine, ERNIE 4.5, Helium,
+            Llama 4, Mistral 4), "half" for all others.
+        softmax_factor: what you multiply the softmax scale by besides, which must be
+            what `softmax_factor_from_hf` says: 1 for all but DeepSeek's kin. It acts on
+            all channels, those that are not turned included, so that it cannot be part
+            of the encoding; given here, it is not forgotten.
 
     Returns:
         A `Rotary`, or an `MRoPE` if the config has sections. Where DeepSeek's heads are
         turned in part (`qk_rope_head_dim`), it is the encoding of that part.
 
     Raises:
-        ValueError: if the type or one of its keys is unknown, missing, of the wrong
-            type or out of range, two entries contradict each other, layers differ and
-            no kind is named, or the entries do not fit the head width that the config
-            implies.
+        ValueError: if the model has no RoPE, the type or one of its keys is unknown,
+            missing, of the wrong type or out of range, two entries contradict each
+            other, layers differ and no kind is named, the entries do not fit the head
+            width that the config implies, or `softmax_factor` is not the model's.
 
     References:
         transformers 5.24, `modeling_rope_utils`.
@@ -90,24 +85,49 @@ def rotary_from_hf(
         As there, `mscale` and `mscale_all_dim` act only if both are given and not 0;
         but `mscale_all_dim` alone, which DeepSeek's code uses elsewhere, is refused.
     """
-    config = text_config(config)
-    rope = rope_settings(config, layer_type)
-    kind = rope_type(rope)
-    check_choice("rope_type", kind, KEYS)
-    for key in rope:
-        check_choice(f"rope parameter of type {kind!r}", key, _ANY_TYPE + KEYS[kind])
-    fraction = _fraction(config, rope)
+    config, rope = _settings(config, layer_type)
+    kind, fraction = rope_type(rope), _fraction(config, rope)
     frequencies = MAPS[kind](config, rope, fraction)
+    _check_softmax_factor(softmax_factor, _softmax_factor(config, frequencies))
     options = {
         "frequencies": frequencies,
         "max_wavelength": _theta(config, rope),
-        "layout": _layout(config) if layout is None else layout,
+        "layout": paired(config) if layout is None else layout,
         "rotary_fraction": 1.0 if kind == "proportional" else fraction,
         "round_frequencies": not frequencies.length_dependent,
     }
     encoding = _with_sections(rope, options)
     _check_width(config, encoding)
     return encoding
+
+
+def softmax_factor_from_hf(config: Config, *, layer_type: str | None = None) -> float:
+    """Returns what a Hugging Face model multiplies the softmax scale by besides.
+
+    DeepSeek's attention, and that of models made after it, has the scale
+    `H ** -0.5 * (0.1 mscale_all_dim ln(factor) + 1) ** 2`, H the width of the whole
+    head. This is its second part, and 1 for all other models.
+
+        factor = softmax_factor_from_hf(config)
+        rope = rotary_from_hf(config, softmax_factor=factor)
+        attend(q, k, v, encoding=rope, scale=factor * H**-0.5, ...)
+
+    Args:
+        config: see `rotary_from_hf`.
+        layer_type: see `rotary_from_hf`.
+
+    Raises:
+        ValueError: as `rotary_from_hf`, of the config.
+
+    References:
+        transformers 5.24, `DeepseekV3Attention`; the code published with DeepSeek-V2.
+
+    Departures:
+        transformers 5.24 leaves the factor out for DeepSeek-V2, whose own code has it.
+    """
+    config, rope = _settings(config, layer_type)
+    frequencies = MAPS[rope_type(rope)](config, rope, _fraction(config, rope))
+    return _softmax_factor(config, frequencies)
 
 
 def head_width(config: Config) -> int:
@@ -121,6 +141,35 @@ def head_width(config: Config) -> int:
             return width
     heads = need_count(config, "num_attention_heads")
     return need_count(config, "hidden_size") // heads
+
+
+def _settings(config: Config, layer_type: str | None) -> tuple[Config, dict[str, Any]]:
+    """The text model's config, and its settings of RoPE, all of known names."""
+    config = text_config(config)
+    check_rotary(config)
+    rope = rope_settings(config, layer_type)
+    kind = rope_type(rope)
+    check_choice("rope_type", kind, KEYS)
+    for key in rope:
+        check_choice(f"rope parameter of type {kind!r}", key, _ANY_TYPE + KEYS[kind])
+    return config, rope
+
+
+def _softmax_factor(config: Config, frequencies: FrequencyMap) -> float:
+    if isinstance(frequencies, YaRNScaling) and scales_softmax(config):
+        return frequencies.softmax_factor()
+    return 1.0
+
+
+def _check_softmax_factor(given: float, right: float) -> None:
+    """Raises ValueError for a factor that the model does not have."""
+    if isinstance(given, numbers.Real) and math.isclose(given, right, rel_tol=1e-6):
+        return
+    raise ValueError(
+        f"softmax_factor={given!r}, but this model multiplies the softmax scale by "
+        f"{right:.7g} besides; pass softmax_factor=softmax_factor_from_hf(config), and "
+        "scale=softmax_factor * H**-0.5 to attention, H the width of the whole head."
+    )
 
 
 def _with_sections(rope: Config, options: dict[str, Any]) -> RotaryAttention:
@@ -153,13 +202,6 @@ def _check_width(config: Config, encoding: RotaryAttention) -> None:
         raise ValueError(
             f"the config implies heads of width {width}, but: {error}"
         ) from error
-
-
-def _layout(config: Config) -> Layout:
-    interleave = read_flag(config, "rope_interleave")
-    if interleave is None:
-        interleave = read_name(config, "model_type") in _INTERLEAVED
-    return "interleaved" if interleave else "half"
 
 
 def _first(*entries: tuple[Config, str]) -> float | None:

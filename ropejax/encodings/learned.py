@@ -84,6 +84,11 @@ class Learned(Encoding):
         return None if self.stream else self.num_ids
 
     @property
+    def stream_limits(self) -> tuple[tuple[str, int], ...]:
+        """What the stream's ids must be below, if it is a stream that is looked up."""
+        return ((self.stream, self.num_ids),) if self.stream else ()
+
+    @property
     def num_ids(self) -> int:
         """What is looked up must be below this, positions or stream."""
         return self.max_position ** (1 if self.extension is None else 2)

@@ -48,10 +48,15 @@ def log_scale(
         Factors `[*B]`.
 
     Raises:
-        ValueError: if the form is unknown.
+        ValueError: if the form is unknown, or a number is out of range: a trained
+            length or a least count of which there is no logarithm to divide by.
     """
     check_choice("form", form, FORMS)
-    n = jnp.maximum(count, least).astype(jnp.float32)
+    positive(least=least)
+    not_negative(weight=weight)
+    if train_length < 2:
+        raise ValueError(f"train_length must exceed 1, got {train_length}.")
+    n = jnp.maximum(jnp.asarray(count), least).astype(jnp.float32)
     if form == "steps":
         return 1 + weight * jnp.log1p(jnp.floor(n / train_length))
     if form == "natural":

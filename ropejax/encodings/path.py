@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.reflections import reflect_along
-from ropejax.encodings.sequence_order import in_sequence, in_storage
+from ropejax.encodings.sequence_order import in_one_order, in_sequence, in_storage
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Bool, Float, Logits, Params, Rng
 
@@ -30,7 +30,8 @@ class PaTH(Encoding):
     the layer's input. Query heads share the reflections of their key head.
 
     All tokens between count, by index, whether the mask shows them or not; padding
-    does not. In decoding, the state is the convolution's past.
+    does not. In decoding, the state is the convolution's past. Index must go on through
+    a packed row: one that repeats in it is refused, or gives NaN if it is traced.
 
     Attributes:
         rank: rank of U; 0 for a full matrix.
@@ -45,7 +46,9 @@ class PaTH(Encoding):
     Departures:
         The official layer uses rank 32 with as many key heads as query heads, and a
         full matrix otherwise; here the rank is a setting. Unit vectors stay float32,
-        where it rounds them to float16. Its optional forget gate is `Forgetting`.
+        where it rounds them to float16. Its optional forget gate is `Forgetting`, whose
+        sum of log gates is added after the scale; there the scale multiplies the gates
+        too, `(product + gates) / sqrt(H)`.
     """
 
     rank: int = 32
@@ -80,8 +83,11 @@ class PaTH(Encoding):
         return params
 
     def key_features(self, params, x, k, key: Tokens, state=None):
-        """Returns `w [B, S, K, H]`, `beta [B, S, K]`, and the last inputs of conv."""
-        x = in_sequence(x, key, axis=1)
+        """Returns `w [B, S, K, H]`, `beta [B, S, K]`, and the convolution's past.
+
+        That is the last inputs `[B, 2, K * H]`, and their segments if there are any.
+        """
+        x = in_one_order(x, key, self.title)
         valid = None if key.valid is None else in_sequence(key.valid, key, axis=1)
         segments = key.segments
         if segments is not None:
@@ -145,23 +151,40 @@ def _by_query_head(part: Array, heads: int) -> Float[Array, "B N S F"]:
 
 
 def _convolved(u, taps, valid, segments, state):
-    """Returns the causal convolution of u, and the past of the tokens to come."""
+    """Returns the causal convolution of u, and the past of the tokens to come.
+
+    A past is a pair: inputs, and the segment of each, None where there are none.
+    """
     batch, length, width = u.shape
+    past = _TAPS - 1
+    if segments is not None:
+        segments = jnp.broadcast_to(segments, (batch, length))
     if state is None:
-        state = jnp.zeros((batch, _TAPS - 1, width), u.dtype)
-    known = jnp.concatenate([state, u], axis=1)
+        before = jnp.zeros((batch, past, width), u.dtype)
+        # Zeros count for nothing, whatever segment they are of.
+        whose = None if segments is None else jnp.repeat(segments[:, :1], past, axis=1)
+        state = before, whose
+    if (state[1] is None) != (segments is None):
+        raise ValueError(
+            "tokens must have segments if those before them, which the state is of, "
+            "had some, and none if not; give segments with every chunk, or with none."
+        )
+    known = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b], axis=1), state, (u, segments)
+    )
     out = u * taps[-1][None, None]
     for back in range(1, _TAPS):
-        earlier = known[:, _TAPS - 1 - back : _TAPS - 1 - back + length]
+        earlier, whose = jax.tree.map(
+            lambda x, first=past - back: x[:, first : first + length], known
+        )
         if segments is not None:
-            first = jnp.broadcast_to(segments[:, :1], (segments.shape[0], back))
-            whose = jnp.concatenate([first, segments], axis=1)[:, :length]
             earlier = jnp.where((whose == segments)[..., None], earlier, 0.0)
         out = out + earlier * taps[-1 - back][None, None]
     if valid is None:
-        return out, known[:, -(_TAPS - 1) :]
+        return out, jax.tree.map(lambda x: x[:, -past:], known)
     valid = jnp.broadcast_to(valid, (batch, length))
-    past = jnp.ones((batch, _TAPS - 1), bool)
-    order = jnp.argsort(jnp.concatenate([past, valid], axis=1), axis=1, stable=True)
-    last = order[:, -(_TAPS - 1) :, None]
-    return out, jnp.take_along_axis(known, last, axis=1)
+    valid = jnp.concatenate([jnp.ones((batch, past), bool), valid], axis=1)
+    last = jnp.argsort(valid, axis=1, stable=True)[:, -past:]
+    return out, jax.tree.map(
+        lambda x: jax.vmap(lambda row, at: row[at])(x, last), known
+    )

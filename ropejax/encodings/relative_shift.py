@@ -41,7 +41,8 @@ def offsets_in_order(query: Tokens, key: Tokens) -> Shaped[Array, "B O"]:
     if key.distances is None:
         return lowest[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
     zero = key.distances.shape[1] - 1
-    return rows_from(signed_offsets(key.distances), lowest + zero, size)
+    table = signed_offsets(key.distances)
+    return rows_from(table, lowest + zero, size, outside="unknown")
 
 
 def offsets_to_pairs(
@@ -100,7 +101,7 @@ def rows_from(
     start: Int[Array, " b"],
     size: int,
     *,
-    outside: Literal["zeros", "edges"] = "zeros",
+    outside: Literal["zeros", "edges", "unknown"] = "zeros",
 ) -> Shaped[Array, "n m *F"]:
     """Returns `size` rows of each table from `start` on, as if it went on for ever.
 
@@ -111,12 +112,17 @@ def rows_from(
         table: rows on axis 1, leading axis B or 1.
         start: first row, `[B or 1]`; may be traced, and may lie outside.
         size: how many (static).
-        outside: what rows outside the table are, zeros or the table's first and last
-            row, as for a table of all offsets up to a clamp.
+        outside: what rows outside the table are: zeros; the table's first and last
+            row, as for a table of all offsets up to a clamp; or unknown, that is NaN,
+            or the lowest number of an integer type, as `relative_positions` has it.
     """
     pad = [(0, 0)] * table.ndim
     pad[1] = (size, size)
-    padded = jnp.pad(table, pad, mode="edge" if outside == "edges" else "constant")
+    if outside == "edges":
+        padded = jnp.pad(table, pad, mode="edge")
+    else:
+        fill = 0 if outside == "zeros" else _unknown(table.dtype)
+        padded = jnp.pad(table, pad, constant_values=fill)
     start = jnp.clip(start + size, 0, table.shape[1] + size)
     if start.shape[0] == 1:
         return jax.lax.dynamic_slice_in_dim(padded, start[0], size, axis=1)
@@ -125,3 +131,9 @@ def rows_from(
     return jax.vmap(lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, size))(
         padded, start
     )
+
+
+def _unknown(dtype) -> float | int:
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.nan
+    return int(jnp.iinfo(dtype).min)

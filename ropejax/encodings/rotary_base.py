@@ -19,6 +19,9 @@ from ropejax.encodings.rotation import LAYOUTS, Layout, rotate
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
+_FASTEST = math.log(2.0**24)
+"""Above it float32 cannot tell frequencies a turn apart: angles would be noise."""
+
 
 class Pairs(NamedTuple):
     """Which frequency and which axis of positions each rotated pair uses.
@@ -44,7 +47,9 @@ class Rotation(Encoding):
         rotary_fraction: part of a head's channels that is rotated, the first ones;
             their frequencies are computed over that part alone (GPT-NeoX: 0.25).
         trainable: "none", or logarithms of the frequencies are learned, a set a "layer"
-            or one "shared" by all layers. Extensions then act on the learned ones.
+            or one "shared" by all layers. Extensions then act on the learned ones. A
+            learned one above 2^24 radians a token counts as that, so that angles stay
+            finite whatever an optimizer did.
         round_frequencies: round constant frequencies to float32 first, as programs that
             most checkpoints were trained with do, `1 / float32(base ** (2 r / d))`;
             the angles stay exact.
@@ -249,7 +254,8 @@ class Rotation(Encoding):
         ratios: Float[np.ndarray, " F"] | Float[Array, "B F"],
     ) -> Frequencies:
         if self.trainable != "none":
-            spectrum = jnp.exp(params["log_frequencies"].astype(jnp.float32))
+            logs = params["log_frequencies"].astype(jnp.float32)
+            spectrum = jnp.exp(jnp.minimum(logs, _FASTEST))
             if ratios.ndim == 2:
                 spectrum = spectrum[None]
             return (spectrum * jnp.asarray(ratios, jnp.float32))[..., plan.entry]

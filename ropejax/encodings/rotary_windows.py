@@ -52,7 +52,8 @@ class LeakyReRoPE(RotaryAttention):
 
     Attributes:
         window: distances below it stay as they are, w, in tokens.
-        factor: how much slower distances grow beyond it; 1 is RoPE, infinity ReRoPE.
+        factor: how much slower distances grow beyond it, finite; 1 is RoPE, and the
+            larger it is, the nearer to `ReRoPE`.
         bidirectional: bend distances to later keys as well; otherwise causal only.
 
     References:

@@ -6,9 +6,11 @@ follow it, sorting costs nothing, because it is not done.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from ropejax.concrete import known_values
 from ropejax.tokens import Tokens
-from ropejax.typing import Array, Float, Int, Shaped
+from ropejax.typing import Array, Bool, Float, Int, Shaped
 
 
 def in_sequence(
@@ -18,6 +20,56 @@ def in_sequence(
     if where.consecutive_index:
         return x
     return _take(x, jnp.argsort(where.index, axis=1), axis)
+
+
+def in_one_order(
+    x: Float[Array, "B L *F"], where: Tokens, title: str
+) -> Float[Array, "B L *F"]:
+    """Returns x `[B, L, ...]` in order of index, for sums that run through a row.
+
+    An index that starts anew in a row (in each of its segments) mixes tokens of one
+    segment with those of others.
+
+    Args:
+        x: floating-point, with tokens on axis 1.
+        where: where the tokens are.
+        title: the method's name, for messages.
+
+    Returns:
+        Ordered x; NaN in rows where a traced index repeats.
+
+    Raises:
+        ValueError: if the index of two valid tokens of a row is known to be the same.
+    """
+    if where.consecutive_index:
+        return x
+    index, valid = (
+        None if part is None else known_values(part)
+        for part in (where.index, where.valid)
+    )
+    if index is not None and (valid is None) == (where.valid is None):
+        repeated = _repeated(index, valid, np)
+        if repeated.any():
+            raise ValueError(
+                f"{title} sums over the tokens of a row in order of index, which must "
+                "not repeat within a row, as it does where it starts anew in each "
+                "segment; let index go on through the row, as tokens(...) has it, and "
+                "only positions start anew."
+            )
+        return in_sequence(x, where, axis=1)
+    repeated = _repeated(where.index, where.valid, jnp)
+    repeated = repeated.reshape(-1, *[1] * (x.ndim - 1))
+    return in_sequence(jnp.where(repeated, jnp.nan, x), where, axis=1)
+
+
+def _repeated(index, valid, numpy) -> Bool[Array, " B"]:
+    """Tells the rows in which two valid tokens have one index."""
+    none = np.iinfo(np.int32).max
+    ordered = numpy.sort(
+        index if valid is None else numpy.where(valid, index, none), axis=1
+    )
+    same = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != none)
+    return same.any(axis=1)
 
 
 def in_storage(x: Shaped[Array, "*F"], where: Tokens, axis: int) -> Shaped[Array, "*F"]:

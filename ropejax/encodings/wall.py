@@ -19,7 +19,7 @@ from ropejax.encodings.heads import dot_product
 from ropejax.encodings.sequence_order import (
     accurate_cumsum,
     add_pairs,
-    in_sequence,
+    in_one_order,
     in_storage,
 )
 from ropejax.tokens import Tokens
@@ -93,6 +93,8 @@ class Wall(Encoding):
     scale, x the layer's input; each query head has gates of its own.
 
     Padding neither forgets nor is counted. In decoding, the state is the sums so far.
+    Index must go on through a packed row: one that repeats in it is refused, or gives
+    NaN if it is traced.
     Each key keeps two numbers a channel of every query head.
 
     Attributes:
@@ -152,7 +154,7 @@ class Wall(Encoding):
         steps = -jax.nn.log_sigmoid(gates)
         if where.valid is not None:
             steps = jnp.where(where.valid[..., None, None], steps, 0.0)
-        flat = in_sequence(steps, where, axis=1).reshape(*x.shape[:2], -1)
+        flat = in_one_order(steps, where, self.title).reshape(*x.shape[:2], -1)
         sums = accurate_cumsum(flat)
         if state is not None:
             sums = add_pairs(tuple(total[:, None] for total in state), sums)

@@ -9,6 +9,7 @@ about the middle of each block of queries, where it cannot.
 import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float, Shaped
 from ropejax.encodings.base import Views
 from ropejax.encodings.centred import about_centres, exponent_limit
 from ropejax.encodings.choices import positive
+from ropejax.encodings.distance import tokens_between
 from ropejax.encodings.heads import dot_product
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.tokens import Tokens
@@ -67,22 +69,26 @@ def fading_product(
     """
     limit = exponent_limit(q.dtype) / max(float(rates.max()), 1e-30)
     rates = jnp.asarray(rates, jnp.float32)
-    query, key = query.astype(jnp.float32), key.astype(jnp.float32)
+
+    def ends(query) -> tuple[Array, Array]:
+        """The first position, and half of the way to the last."""
+        first = query.min(1, keepdims=True)
+        half = tokens_between(first, query.max(1, keepdims=True)) / 2
+        return jax.lax.stop_gradient((first, half))
 
     def narrow(rows) -> Array:
-        query = rows[1]
-        return (query.max(1) - query.min(1)).max() / 2 <= limit
+        return ends(rows[1])[1].max() <= limit
 
     def at_once(rows) -> Logits:
         q, query = rows
-        middle = (query.max(1, keepdims=True) + query.min(1, keepdims=True)) / 2
-        since = jnp.clip(query - middle, -limit, limit)
-        before = jnp.minimum(key - middle, limit)
+        first, half = ends(query)
+        since = jnp.clip(tokens_between(first, query) - half, -limit, limit)
+        before = jnp.minimum(tokens_between(first, key) - half, limit)
         return dot_product(_fade(q, since, rates), _fade(k, -before, rates))
 
     def one(row) -> Array:
         q, query = row
-        past = jnp.maximum(query[:, None] - key, 0.0)
+        past = jnp.maximum(-tokens_between(query[:, None], key), 0.0)
         return dot_product(q[:, None], _fade(k, past, rates))[:, :, 0]
 
     return about_centres((q, query), narrow, at_once, one)

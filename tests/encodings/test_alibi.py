@@ -153,10 +153,36 @@ def test_learned_slopes_start_at_the_reference_and_stay_positive():
     np.testing.assert_array_equal(grads["log_right_slopes"], jnp.zeros(4))
 
 
+@pytest.mark.parametrize("log_slope", [20.0, 88.0, 100.0, 1e30])
+def test_learned_slopes_stay_finite_whatever_an_optimizer_did(log_slope):
+    """B09's property: finite, not positive, 0 at distance 0, with finite gradients."""
+    encoding = ALiBi(learned=True, two_sided=True)
+    layer = encoding.init_layer(jax.random.key(0), dims(2, 8))
+    layer = jax.tree.map(lambda x: jnp.full_like(x, log_slope), layer)
+    where = tokens(3, positions=jnp.array([[0, 1, 2**31 - 1]]))
+    got = np.asarray(bias(encoding, 2, where, where, layer))
+    assert np.isfinite(got).all()
+    np.testing.assert_array_equal(got[:, range(3), range(3)], np.zeros((2, 3)))
+    assert (got[:, *np.nonzero(~np.eye(3, dtype=bool))] < -1e8).all()
+    total = lambda layer: jax.nn.softmax(bias(encoding, 2, where, where, layer)).sum()
+    for grads in jax.tree.leaves(jax.grad(total)(layer)):
+        assert np.isfinite(grads).all()
+
+
+@pytest.mark.parametrize("kind", [list, np.array, jnp.array, tuple])
+def test_slopes_may_be_any_sequence_and_settings_stay_hashable(kind):
+    encoding = ALiBi(slopes=kind([1.0, 2.0]), right_slopes=kind([0.5, 0.25]))
+    assert encoding == ALiBi(slopes=(1.0, 2.0), right_slopes=(0.5, 0.25))
+    assert hash(encoding) == hash(ALiBi(slopes=(1.0, 2.0), right_slopes=(0.5, 0.25)))
+    x, where = jnp.ones((1, 3, 2, 4)), tokens(3)
+    attend(x, x, x, encoding=encoding, query=where, key=where)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"slopes": (-1.0,)}, "must not be negative"),
+        ({"slopes": (1e39,)}, "must be at most 1e"),
         ({"two_sided": True}, "two_sided concerns learned slopes"),
         ({"learned": True, "right_slopes": (1.0,)}, "need two_sided"),
         ({"learned": True, "slopes": (0.0,)}, "must start positive"),

@@ -102,7 +102,7 @@ def test_features_are_unit_vectors_after_a_causal_convolution(rank):
         np.testing.assert_allclose(w[:, t], wanted, atol=1e-4)
     gate = np.asarray(x) @ np.asarray(params["b"]) + np.asarray(params["c"])
     np.testing.assert_allclose(beta, 2 / (1 + np.exp(-gate)), rtol=1e-5)
-    np.testing.assert_allclose(state, u[:, -2:], rtol=1e-5)
+    np.testing.assert_allclose(state[0], u[:, -2:], rtol=1e-5)
 
 
 def test_state_after_padding_is_that_of_the_last_real_tokens():
@@ -123,6 +123,41 @@ def test_packed_sequences_do_not_mix_in_the_convolution():
     (w, _), _ = features(encoding, params, x, where)
     (alone, _), _ = features(encoding, params, x[:, 3:], tokens(3))
     np.testing.assert_allclose(w[:, 3:], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("segments", "cut"),
+    [([0, 0, 1, 1], 2), ([0, 1, 1, 1], 2), ([7, 7, 3, 3], 3), ([0, 1, 2, 2], 3)],
+)
+def test_chunks_that_begin_or_go_on_with_a_segment_convolve_as_the_whole(segments, cut):
+    x, params, encoding = normal(1, 4, 6), layer(), PaTH(rank=3)
+    segments = jnp.array([segments])
+    (whole, _), _ = features(encoding, params, x, tokens(4, segments=segments))
+    first = tokens(cut, segments=segments[:, :cut])
+    _, state = features(encoding, params, x[:, :cut], first)
+    rest = tokens(4 - cut, offset=cut, segments=segments[:, cut:])
+    (w, _), _ = features(encoding, params, x[:, cut:], rest, state)
+    np.testing.assert_allclose(w, whole[:, cut:], atol=1e-6)
+    # A padded first chunk leaves the same past.
+    longer = jnp.concatenate([x[:, :cut], x[:, :2]], axis=1)
+    padding = jnp.full((1, 2), segments[0, 0])
+    where = tokens(
+        cut + 2,
+        segments=jnp.concatenate([segments[:, :cut], padding], axis=1),
+        valid=jnp.arange(cut + 2)[None] < cut,
+    )
+    _, after = features(encoding, params, longer, where)
+    for got, right in zip(after, state, strict=True):
+        np.testing.assert_allclose(got, right, atol=1e-6)
+
+
+def test_segments_come_with_every_chunk_or_with_none():
+    x, params, encoding = normal(1, 2, 6), layer(), PaTH(rank=3)
+    sides = tokens(2), tokens(2, segments=jnp.zeros((1, 2), jnp.int32))
+    for first, then in (sides, sides[::-1]):
+        _, state = features(encoding, params, x, first)
+        with pytest.raises(ValueError, match="give segments with every chunk, or"):
+            features(encoding, params, x, then, state)
 
 
 def test_chunks_are_one_walk(monkeypatch):

@@ -151,6 +151,19 @@ def test_learned_frequencies_start_as_rope_and_have_true_gradients(where):
     np.testing.assert_allclose(gradient[1], numeric, rtol=2e-2)
 
 
+@pytest.mark.parametrize("log_frequency", [16.0, 88.0, 100.0, 1e30])
+def test_learned_frequencies_stay_finite_whatever_an_optimizer_did(log_frequency):
+    rope, at = Rotary(trainable="layer"), tokens(4, offset=2**20)
+    q, start = random(1, 4, 1, 8), jnp.full((4,), log_frequency)
+
+    def total(log_frequencies):
+        return logits(rope, q, q, at, {"log_frequencies": log_frequencies}).sum()
+
+    value, gradient = jax.value_and_grad(total)(start)
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
 def test_extensions_act_on_learned_frequencies():
     dims, at = Dims(1, 1, 8, 8), tokens(4)
     learned = Rotary(trainable="layer")

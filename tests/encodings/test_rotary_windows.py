@@ -111,6 +111,23 @@ def test_biases_get_the_same_distances(distance, name):
     np.testing.assert_allclose(ours[seen], expected[seen], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("distance", "query", "key", "right"),
+    [
+        (Grouped(16, 4), 2**28 + 102, 2**28 + 1, -37),
+        (Grouped(10, 4, fractional=True), 2**28 + 102, 2**28 + 1, -32.5),
+        (Chunked(12, 4), 2**28 + 2, 2**28 - 1, -3),
+        (Chunked(12, 4), 2**28 + 30, 2**28 + 1, -11),
+        (Leaky(6, factor=4.0), 2**28 + 16, 2**28, -8.5),
+    ],
+)
+def test_distances_are_those_of_the_integers_at_any_position(
+    distance, query, key, right
+):
+    at = (tokens(1, positions=np.array([[place]])) for place in (query, key))
+    np.testing.assert_array_equal(distance.relative(*at), [[[right]]])
+
+
 def test_maps_of_positions_refuse_tables_of_distances_and_others_take_them():
     at = tokens(4, distances=jnp.array([[0, 10, 11, 30]]))
     ours = Rectified(11).relative(at, at)[0]
@@ -138,7 +155,9 @@ class TestIdentities:
         both_ways = self.of(Leaky(5, bidirectional=True, factor=1.0))
         np.testing.assert_allclose(both_ways, plain, atol=1e-5)
 
-    def test_leaky_by_infinity_is_rerope(self):
+    def test_leaky_by_a_large_factor_is_rerope_and_infinity_is_refused(self):
+        with pytest.raises(ValueError, match="factor must be finite"):
+            Leaky(5, factor=np.inf)
         leaky = self.of(Leaky(5, bidirectional=True, factor=1e9))
         rectified = self.of(Rectified(5, bidirectional=True))
         np.testing.assert_allclose(leaky, rectified, atol=1e-5)

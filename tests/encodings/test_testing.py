@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from ropejax import testing
-from ropejax.encodings import ALiBi, Encoding
+from ropejax.encodings import ALiBi, Encoding, PaTH
 from ropejax.encodings.heads import per_head
 from ropejax.tokens import relative_positions
 
@@ -76,6 +76,12 @@ class Modest(Sound):
     shift_invariant: ClassVar[bool] = False
 
 
+class Skipping(PaTH):
+    """Says that what a mask hides in between does not count, though it does."""
+
+    carry_skips_hidden: ClassVar[bool] = True
+
+
 class Nameless(Sound):
     title: ClassVar[str] = ""
 
@@ -93,6 +99,7 @@ def test_a_sound_encoding_passes():
         (Absolute(), "change results"),
         (FirstRow(), "depends on the positions of another"),
         (Modest(), "change nothing: it is shift_invariant"),
+        (Skipping(), "keys in blocks differ .* carry_skips_hidden: True"),
         (Nameless(), "has no title"),
     ],
 )

@@ -25,6 +25,7 @@ from ropejax.encodings import (
 from ropejax.encodings.alibi import alibi_slopes
 from ropejax.encodings.angles import rotary_frequencies
 from ropejax.encodings.grape import plane_rotation
+from ropejax.positions import count_real
 from ropejax.tokens import tokens
 from tests.encodings.rotary_cases import logits, placed, random
 
@@ -194,6 +195,51 @@ def test_a_plane_rotation_is_the_exponential_of_its_generator():
         np.testing.assert_allclose(turned[n], x[n] @ expm(n * generator).T, atol=1e-4)
 
 
+@pytest.mark.parametrize("steps", [10**4, 131_071, -(2**20), 2**30, 2.0**20 + 0.5])
+def test_a_plane_rotation_is_right_after_any_number_of_steps(steps):
+    """A float32 product of steps and angle is off by 0.007 at 131071."""
+    a, b, x = random(6), random(6, seed=1), random(6, seed=2)
+    a64, b64, x64 = (np.asarray(v, np.float64) for v in (a, b, x))
+    generator = np.outer(a64, b64) - np.outer(b64, a64)
+    s = np.sqrt((a64 @ a64) * (b64 @ b64) - (a64 @ b64) ** 2)
+    expected = x64 + np.sin(steps * s) / s * generator @ x64
+    expected += (1 - np.cos(steps * s)) / s**2 * generator @ generator @ x64
+    got = plane_rotation(x, a, b, steps)
+    np.testing.assert_allclose(got, expected, atol=2e-6)
+    # What is traced is off by the rounding of the angle only.
+    traced = jax.jit(plane_rotation)(x, a, b, steps % 100)
+    np.testing.assert_allclose(traced, plane_rotation(x, a, b, steps % 100), atol=3e-4)
+
+
+@pytest.mark.parametrize("factor", [0.0, -2.0, 3.0])
+def test_vectors_that_span_no_plane_are_refused(factor):
+    a = random(6)
+    with pytest.raises(ValueError, match="a and b must not be parallel, nor 0"):
+        plane_rotation(random(6, seed=1), a, jnp.float32(factor) * a, 1)
+
+
+def test_padding_in_keys_that_is_nan_leaves_gradients_of_gates_finite():
+    """A gate is computed of keys before attention clears what padding holds."""
+    x, q, k, v = inputs()
+    valid = jnp.arange(LENGTH)[None] < LENGTH - 2
+    where, grape = tokens(LENGTH, valid=valid), GrapeA(gate="both")
+    layer = moved(grape.init_layer(jax.random.key(0), DIMS))
+    nan = jnp.where(valid[..., None, None], 0.0, jnp.nan)
+
+    @jax.jit
+    def grads(q, k, v):
+        def loss(layer):
+            out = attended(grape, layer, x, q, k, v, where)
+            return jnp.square(jnp.where(valid[..., None, None], out, 0.0)).sum()
+
+        return jax.grad(loss)(layer)
+
+    right, got = grads(q, k, v), grads(q, k + nan, v + nan)
+    for name, values in right.items():
+        assert np.abs(values).max() > 1e-4
+        np.testing.assert_array_equal(got[name], values)
+
+
 class TestGrapeM:
     @pytest.mark.parametrize("per_head", [False, True])
     def test_it_is_rope_at_summed_steps(self, per_head):
@@ -242,7 +288,8 @@ class TestGrapeM:
         grape = GrapeM(initial_step=1.0)
         layer = grape.init_layer(jax.random.key(0), DIMS)
         valid = jnp.array([[True, True, False, False, True, True, True]])
-        phase, _ = grape.key_features(layer, x, k, tokens(LENGTH, valid=valid))
+        where = tokens(LENGTH, valid=valid, positions=count_real(valid))
+        phase, _ = grape.key_features(layer, x, k, where)
         np.testing.assert_allclose(phase[0][0, :, 0], [0, 1, 2, 2, 2, 3, 4], atol=1e-5)
 
 

@@ -10,6 +10,7 @@ import pytest
 from ropejax import testing
 from ropejax.encodings import Dims, Encoding, Forgetting, Wall, compose
 from ropejax.encodings.wall import decayed_product
+from ropejax.positions import count_real
 from ropejax.tokens import tokens
 
 LENGTH, DIMS = 6, Dims(4, 2, 8, 16, causal=True)
@@ -168,7 +169,7 @@ def test_the_layers_scalar_gate_is_a_forget_gate_beside_it():
 def test_padding_neither_forgets_nor_is_counted_and_the_state_goes_on():
     given = inputs()
     valid = jnp.array([[True, True, False, True, True, True]])
-    where = tokens(LENGTH, valid=valid)
+    where = tokens(LENGTH, valid=valid, positions=count_real(valid))
     layer, x = given["layer"], given["x"]
     whole, _ = WALL.key_features(layer, x, None, where)
     decay = np.float64(whole[0]) + np.float64(whole[1])

@@ -49,6 +49,10 @@ def test_logits_and_scaled_rotations_match_torchscale(name):
         np.testing.assert_allclose(sides, arrays[f"{name}_rot"], **tolerance)
 
 
+FAR = (2**20, 2**24, 2**26 + 1, 2**30 + 1, -(2**30) - 1)
+"""Positions that float32 rounds, by more than some lags."""
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize("base", [64.0, 512.0])
 def test_fading_depends_on_the_lag_alone_at_any_position(base):
@@ -59,7 +63,7 @@ def test_fading_depends_on_the_lag_alone_at_any_position(base):
     }[base]
     xpos = XPos(scale_base=base)
     for lag, value in expected.items():
-        for start in (0, 5000 - lag, 20_000 - lag, 2**20):
+        for start in (0, 5000 - lag, 20_000 - lag, *FAR):
             at, key = placed([start + lag]), placed([start])
             ours = logits(xpos, ones(1), ones(1), at, key=key)
             np.testing.assert_allclose(ours[0, 0, 0, 0], value, rtol=1e-5)
@@ -84,6 +88,25 @@ def test_every_way_to_the_product_is_exact(positions):
     seen = np.tril(np.ones((length, length), bool))
     expected = exact(q, np.repeat(k, 2, 2), positions, positions, rates)
     np.testing.assert_allclose(np.where(seen, ours[0], 0), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("start", [*FAR, -(2**31), 2**31 - 12 * 3000])
+def test_every_way_to_the_product_is_exact_at_any_integer_position(start):
+    rates = np.array([0.02, 0.01, 0.001, 0.0])
+    for spread in (5, 2000):
+        positions = np.arange(12) * spread
+        q, k = random(1, 12, 1, 4), random(1, 12, 1, 4, seed=1)
+        at = jnp.asarray(positions + start, jnp.int32)[None]
+        ours = np.asarray(fading_product(q, k, at, at, rates))
+        seen = np.tril(np.ones((12, 12), bool))
+        expected = exact(q, k, positions, positions, rates)
+        np.testing.assert_allclose(np.where(seen, ours[0], 0), expected, atol=2e-6)
+
+
+def test_a_gap_that_int32_cannot_hold_fades_out():
+    at = jnp.array([[-(2**31), 2**31 - 1]])
+    ours = fading_product(ones(2), ones(2), at, at, np.full(8, 1e-3))
+    np.testing.assert_array_equal(ours[0, 0, 1], [0, 8])
 
 
 def test_gradients_are_finite_where_fading_underflows():

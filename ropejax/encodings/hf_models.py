@@ -1,0 +1,114 @@
+"""What the code of a model does that its Hugging Face config does not say.
+
+Two configs with the same entries may mean two things, because the model's type decides:
+how channels are paired, whether there is a rotation at all, and what multiplies the
+softmax scale. What is said here was read in transformers, or in the code published with
+the weights where a model has its own.
+"""
+
+from collections.abc import Mapping
+
+from ropejax.encodings.hf_config import states_rope
+from ropejax.encodings.hf_values import Config, read_flag, read_name
+from ropejax.encodings.rotation import Layout
+
+_DEEPSEEK = (
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "kimi_k2",
+    "longcat_flash",
+    "axk1",
+    "glm4_moe_lite",
+    "glm_moe_dsa",
+    "youtu",
+)
+"""Model types whose attention is DeepSeek's, with a factor on the softmax scale."""
+
+_INTERLEAVED = (
+    *_DEEPSEEK,
+    "gptj",
+    "codegen",
+    "roformer",
+    "cohere",
+    "cohere2",
+    "glm",
+    "glm4",
+    "glm4v_text",
+    "glm_ocr_text",
+    "moonshine",
+    "moonshine_streaming",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "helium",
+    "llama4_text",
+    "mistral4",
+)
+"""Model types whose code pairs neighbouring channels (unless `rope_interleave`)."""
+
+_OWN_SECTIONS = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text")
+"""Model types that deal pairs to axes in an order that no config key states."""
+
+_NOT_ROTARY = (
+    *("albert", "bert", "big_bird", "biogpt", "camembert", "deberta", "deberta-v2"),
+    *("distilbert", "electra", "gpt2", "gpt_bigcode", "gpt_neo", "longformer", "mpnet"),
+    *("openai-gpt", "opt", "roberta", "xglm", "xlm", "xlm-roberta", "ctrl"),
+    *("bart", "mbart", "m2m_100", "pegasus", "led", "marian", "whisper", "prophetnet"),
+    *("t5", "mt5", "umt5", "longt5", "switch_transformers", "udop"),
+    *("bloom", "mpt", "transfo-xl", "xlnet"),
+    *("mamba", "mamba2", "falcon_mamba", "rwkv", "jamba", "reformer", "fnet"),
+)
+"""Model types whose code knows no rotation: tables, biases, recurrence or nothing."""
+
+_BUCKETS = ("relative_attention_num_buckets", "relative_attention_max_distance")
+_ROTARY_NAMES = ("rope", "rotary")
+
+
+def check_rotary(config: Config) -> None:
+    """Raises ValueError for the config of a model that is known to have no RoPE.
+
+    Args:
+        config: the text model's config.
+    """
+    remedy = "build the encoding that it has, or drop the entry if it does rotate."
+    parts = [config, *(part for part in config.values() if isinstance(part, Mapping))]
+    for part in parts:
+        if read_flag(part, "alibi", False):
+            raise ValueError(f"alibi=True: this model has ALiBi and no RoPE; {remedy}")
+    kind = read_name(config, "position_embedding_type")
+    if kind == "absolute" and states_rope(config):
+        kind = None  # BERT's default, which ModernBERT's released config carries along
+    if kind is not None and not any(name in kind for name in _ROTARY_NAMES):
+        raise ValueError(
+            f"position_embedding_type={kind!r}: this model has no RoPE; {remedy}"
+        )
+    for key in _BUCKETS:
+        if config.get(key) is not None:
+            raise ValueError(
+                f"{key}={config[key]!r}: this model has T5's bias and no RoPE; {remedy}"
+            )
+    model_type = read_name(config, "model_type")
+    if model_type in _NOT_ROTARY:
+        raise ValueError(f"model_type={model_type!r}: it has no RoPE; {remedy}")
+    if model_type in _OWN_SECTIONS:
+        raise ValueError(
+            f"model_type={model_type!r} deals pairs to height and width by turns, and "
+            "the last ones to time, which no encoding here does."
+        )
+
+
+def paired(config: Config) -> Layout:
+    """Returns how channels are paired: as `rope_interleave` says, or by model type."""
+    interleave = read_flag(config, "rope_interleave")
+    if interleave is None:
+        interleave = read_name(config, "model_type") in _INTERLEAVED
+    return "interleaved" if interleave else "half"
+
+
+def scales_softmax(config: Config) -> bool:
+    """Returns True if `mscale_all_dim` multiplies the softmax scale, as in DeepSeek's.
+
+    The code published with DeepSeek-V2 and V3 does so. That of transformers 5.24 leaves
+    it out for V2.
+    """
+    return read_name(config, "model_type") in _DEEPSEEK
