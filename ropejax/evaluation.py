@@ -19,15 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ropejax.evaluation_checks import checked
 from ropejax.evaluation_parts import DECODING_BYTES, LOGITS_BYTES, filled, in_parts
 from ropejax.nn import TransformerSpec
 from ropejax.nn.decoder_greedy import decode_batch
 from ropejax.positions.base import Placement, PositionScheme
-from ropejax.seeds import check_seed
 from ropejax.sharding import Sharding
 from ropejax.tasks import Autoregressive
 from ropejax.tasks.base import Batch, Task
-from ropejax.training.buckets import bucket_of, grid_buckets
+from ropejax.training.buckets import bucket_of
 from ropejax.training.losses import Sums, batch_sums, count_right
 from ropejax.training.step import apply_model
 from ropejax.typing import Params, Rng
@@ -125,16 +125,19 @@ def evaluate(
         Scores keyed by length, in increasing order.
 
     Raises:
-        ValueError: if a length has no examples or cannot be placed, `draws` does not
-            divide `samples`, no bucket holds a length, the seed is not in
-            0 .. 2**31 - 1, or the model cannot be spread so.
+        ValueError: if a length has no examples or cannot be placed, or only where an
+            encoding has no positions, `draws` does not divide `samples`, no bucket
+            holds a length, a number is not whole, the seed is not in 0 .. 2**31 - 1,
+            the task has symbols that the model does not know, no encoding reads what
+            the positions say, or the model cannot be spread so.
     """
     if sharding is not None:
         sharding.check_one_model()
-        sharding.check(model, sharding.batch_parts)
+        sharding.check(model)
     scores = {}
     for length, (sums, histogram) in counted_by_length(
         partial(evaluate_length, model, params, sharding=sharding),
+        model,
         task,
         positions,
         lengths,
@@ -153,6 +156,7 @@ def evaluate(
 
 def counted_by_length(
     count: Callable[..., tuple[Sums, Array]],
+    model: TransformerSpec,
     task: Task,
     positions: PositionScheme,
     lengths: Iterable[int],
@@ -169,6 +173,7 @@ def counted_by_length(
     Args:
         count: `evaluate_length` of one model, or of all members of a population; called
             with all its arguments behind model and parameters.
+        model: how the model, or each of them, is made.
         task: see `evaluate`, like all that follow.
         positions: where tokens are said to be at test time.
         lengths: input lengths to score.
@@ -185,25 +190,21 @@ def counted_by_length(
     Raises:
         ValueError: as `evaluate`.
     """
-    check_seed("seed", seed)
     task = task.tested
-    lengths = sorted(set(lengths))
-    buckets = grid_buckets(lengths) if buckets is None else tuple(sorted(buckets))
-    if draws < 1 or samples < 1 or samples % draws:
-        raise ValueError(
-            f"{draws=} must divide {samples=}, so that each draw places as many rows."
-        )
-    # A bucket beyond every length asked for need only hold the longest of them.
-    buckets = tuple(min(size, lengths[-1]) for size in buckets)
-    for length in lengths:
-        task.check_length(length)
-        bucket_of(length, buckets)
-    for size in buckets:
-        num_tokens = task.num_tokens(size)
-        positions.check(num_tokens if padded is None else padded(num_tokens))
-    rng = jax.random.key(seed)
-    for length in lengths:
-        bucket = bucket_of(length, buckets)
+    amounts = checked(
+        model,
+        task,
+        positions,
+        lengths,
+        samples=samples,
+        draws=draws,
+        seed=seed,
+        buckets=buckets,
+        padded=padded,
+    )
+    rng = jax.random.key(amounts.seed)
+    for length in amounts.lengths:
+        bucket = bucket_of(length, amounts.buckets)
         given = {} if examples is None else {"examples": examples(length, bucket)}
         counted = count(
             task,
@@ -211,8 +212,8 @@ def counted_by_length(
             jax.random.fold_in(rng, length),
             jnp.int32(length),
             bucket=bucket,
-            samples=samples,
-            draws=draws,
+            samples=amounts.samples,
+            draws=amounts.draws,
             **given,
         )
         yield length, jax.device_get(counted)

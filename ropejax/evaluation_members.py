@@ -65,13 +65,14 @@ def evaluate_members(
     """
     members = jax.tree.leaves(params)[0].shape[0]
     if sharding is not None:
-        sharding.check(model, sharding.batch_parts)
+        sharding.check(model)
         # Copies of the last member, so that devices share evenly.
         extra = -members % sharding.sizes["population"]
         params = jax.tree.map(lambda x: last_repeated(x, extra), params)
     scores: list[dict[int, LengthScore]] = [{} for _ in range(members)]
     for length, (sums, histogram) in counted_by_length(
         partial(_evaluate_length, model, params, sharding=sharding),
+        model,
         task,
         positions,
         lengths,

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ropejax.concrete import check_finite_array, known_values
-from ropejax.number_types import widened
+from ropejax.concrete import known_values
+from ropejax.number_types import check_places, widened
+from ropejax.padding import padding_before, padding_between
 
 _PER_TOKEN = ("index", "positions", "segments", "valid", "streams", "features")
 
@@ -130,6 +131,7 @@ def tokens(
             None.
         segments: segment of each token, `[B or 1, L]`.
         valid: False at padding, `[B or 1, L]`, behind the tokens unless `left_padded`.
+            What stands between tokens keeps its place: the index counts it.
         left_padded: padding stands before the tokens: order, and positions if None,
             count from the first valid token (below it, order is negative, and positions
             are 0).
@@ -143,10 +145,12 @@ def tokens(
     Raises:
         ValueError: if an array's token axis is not `length`, the table of distances
             does not reach from the first token to the last, `left_padded` lacks
-            `valid`, known `valid` has padding on the left that is not declared, a known
-            position or distance is NaN or infinite (one that is traced makes NaN of
-            what it meets), an integer is known to leave int32 (traced ones beyond wrap
-            around), or positions are floating-point of less than 32 bits.
+            `valid`, known `valid` has padding on the left that is not declared, or,
+            where positions are not given, between tokens, a known position or distance
+            is NaN or infinite (one that is traced makes NaN of what it meets), a number
+            is known to leave +-2^31 (traced integers beyond wrap around) or to be no
+            float32, or positions are no numbers (booleans) or floating-point of less
+            than 32 bits.
     """
     index = jnp.arange(length, dtype=jnp.int32)[None] + _first_index(offset, length)
     consecutive = positions is None
@@ -160,16 +164,17 @@ def tokens(
     places = {"positions": positions, "distances": distances, **(streams or {})}
     for name, array in places.items():
         if array is not None:
-            check_finite_array(name, array)
+            check_places(name, array)
     if left_padded and valid is None:
         raise ValueError("left_padded=True needs valid, which says where padding is.")
+    if positions is None:
+        _check_padding(valid, left_padded)
     if left_padded:
+        consecutive = False
         index = index - jnp.argmax(valid, axis=1).astype(jnp.int32)[:, None]
         positions = jnp.maximum(index, 0) if positions is None else positions
-        consecutive = False
-    elif positions is None:
-        _check_not_left_padded(valid)
-    reach = length + offset if isinstance(offset, int) else length
+    first = known_values(offset)
+    reach = length if first is None else length + int(first.max(initial=0))
     if distances is not None and distances.shape[-1] < reach:
         raise ValueError(
             f"a table of {distances.shape[-1]} distances is too short for {reach} "
@@ -202,19 +207,23 @@ def _first_index(offset: int | Int[Array, ""], length: int) -> int | Int[Array, 
     return widened("offset", offset)
 
 
-def _check_not_left_padded(valid: Bool[Array, "#B L"] | None) -> None:
-    """A place in the array is no position where padding stands before the tokens."""
-    if valid is None or isinstance(valid, jax.core.Tracer) or not valid.shape[1]:
-        return
-    if np.any(~np.asarray(valid)[:, 0] & np.asarray(valid).any(axis=1)):
+def _check_padding(valid: Bool[Array, "#B L"] | None, left_padded: bool) -> None:
+    """A place in the array is no position where padding stands before it."""
+    if not left_padded and padding_before(valid):
         raise ValueError(
             "valid has padding before the tokens of a row; pass left_padded=True, so "
             "that positions count from the first token, or give positions."
         )
+    if padding_between(valid):
+        raise ValueError(
+            "valid has padding between the tokens of a row; give positions: those of "
+            "ropejax.positions.count_real(valid) leave it out, jnp.arange(length)[None]"
+            " counts it."
+        )
 
 
 def relative_positions(
-    query: Tokens, key: Tokens, axis: int = 0
+    query: Tokens, key: Tokens, axis: int | None = None
 ) -> Float[Array, "B T S"] | Int[Array, "B T S"]:
     """Returns key position minus query position, so the past is negative.
 
@@ -224,23 +233,32 @@ def relative_positions(
     Args:
         query: the queries, T of them.
         key: the keys, S of them.
-        axis: which axis of positions with several.
+        axis: which axis of positions with several; they are refused if None.
 
     Returns:
         Differences `[B or 1, T, S]`: int32 of integers, float32 of others. Those beyond
         int32 wrap around.
+
+    Raises:
+        ValueError: if positions have several axes and `axis` is None.
     """
     if key.distances is not None:
         offset = key.index[:, None, :] - query.index[:, :, None]
         batch = max(offset.shape[0], key.distances.shape[0])
         offset = jnp.broadcast_to(offset, (batch,) + offset.shape[1:])
         table = jnp.broadcast_to(key.distances, (batch, key.distances.shape[1]))
-        # Beyond the table there is no distance: NaN, or the dtype's extreme, shows it.
+        # Beyond the table there is no distance: NaN, or int32's lowest, shows it.
         look_up = lambda row, at: row.at[at].get(mode="fill")
         distance = jax.vmap(look_up)(table, jnp.abs(offset))
         return jnp.sign(offset).astype(distance.dtype) * distance
     q, k = query.positions, key.positions
     if q.ndim == 3:
+        if axis is None:
+            raise ValueError(
+                "distances are taken of positions on one axis, [batch, length], got "
+                f"shape {q.shape}; choose an encoding of several axes (AxialRotary), "
+                "or positions on one."
+            )
         q, k = q[..., axis], k[..., axis]
     return k[:, None, :] - q[:, :, None]
 

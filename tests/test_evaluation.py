@@ -1,5 +1,6 @@
 """Evaluation by length: few programs, right counts, and an honest blind baseline."""
 
+import dataclasses
 import math
 
 import jax
@@ -8,9 +9,13 @@ import numpy as np
 import pytest
 
 from ropejax import evaluation
+from ropejax.encodings import Learned, Sinusoidal
 from ropejax.evaluation import evaluate, evaluate_length
+from ropejax.evaluation_members import evaluate_members
 from ropejax.evaluation_parts import LOGITS_BYTES, rows_a_program
-from ropejax.positions import Consecutive, Randomized
+from ropejax.nn import LayerKind
+from ropejax.positions import Abacus, Consecutive, EqualMean, Randomized, Shifted
+from ropejax.tasks import BucketSort
 from ropejax.training import init_state
 from ropejax.training.losses import batch_sums
 from ropejax.training.step import apply_model
@@ -181,10 +186,65 @@ def test_rows_a_program_divide_the_rows_and_fit():
         ({"lengths": []}, "lengths"),
         ({"buckets": (4,)}, "no bucket"),
         ({"positions": Randomized(max_position=8)}, "max_position=8"),
+        ({"positions": Abacus(digits=(0, 1))}, r"its digit \(RoPE\)"),
+        ({"task": BucketSort()}, "num_symbols=3 must be at least 6 for Bucket Sort"),
+        # Numbers that are not whole, and what is no list of them.
+        ({"lengths": [2.5]}, "each of lengths must be a whole number, got 2.5"),
+        ({"lengths": [True]}, "each of lengths must be a whole number, got True"),
+        ({"lengths": np.array([5.0])}, "each of lengths must be a whole number"),
+        ({"lengths": 3}, r"lengths must be .*one by one, such as \[3\] .*got 3"),
+        ({"lengths": "12"}, "lengths must be whole numbers one by one.*got '12'"),
+        ({"buckets": (5.5,)}, "each of buckets must be a whole number, got 5.5"),
+        ({"samples": 4.0, "draws": 1}, "samples must be a whole number, got 4.0"),
+        ({"draws": True}, "draws must be a whole number, got True"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ({"seed": -1}, "seed must be in 0"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_before_compiling(trained, change, message):
     recipe, params = trained
-    settings = {"positions": Consecutive(), "lengths": [5]} | change
+    settings = {"positions": Consecutive(), "lengths": [5], "task": recipe.task}
     with pytest.raises(ValueError, match=message):
-        evaluate(recipe.model, params, recipe.task, **settings)
+        evaluate(recipe.model, params, **(settings | change))
+    members = jax.tree.map(lambda x: x[None], params)
+    with pytest.raises(ValueError, match=message):
+        evaluate_members(recipe.model, members, **(settings | change))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("encoding", "positions", "message"),
+    [
+        (Learned(16), Randomized(2048), "positions up to 2047, .* below 16 only"),
+        (Learned(16), Shifted(10), "shifted positions up to 19, .* below 16 only"),
+        (Learned(9), Consecutive(), "5 symbols are 10 tokens, .* below 9 only; train"),
+        (Learned(16), EqualMean(), "positions without bound, .* below 16 only"),
+        (Learned(9, stream="digit"), Abacus(max_offset=0), "digits up to 10, but a"),
+        (Sinusoidal(), Randomized(64, per_layer=True), "no layer reads positions"),
+    ],
+)
+def test_positions_past_a_table_or_unread_are_refused(
+    trained, encoding, positions, message
+):
+    """Their logits would be NaN, whose accuracy is a number all the same."""
+    recipe, params = trained
+    model = dataclasses.replace(recipe.model, pattern=(LayerKind(encoding),))
+    with pytest.raises(ValueError, match=message):
+        evaluate(model, params, recipe.task, positions, [5])
+
+
+def test_lengths_may_be_integers_of_any_kind(trained):
+    recipe, params = trained
+    ask = lambda lengths, **given: evaluate(
+        recipe.model, params, recipe.task, Consecutive(), lengths, **given
+    )
+    plain = ask([3, 5], samples=2, draws=1, seed=7, buckets=(5,))
+    numpy = ask(
+        np.array([5, 3], np.uint8),
+        samples=np.int64(2),
+        draws=np.int32(1),
+        seed=np.int64(7),
+        buckets=np.array([5]),
+    )
+    assert numpy == plain
+    assert all(type(length) is int for length in numpy)

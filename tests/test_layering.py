@@ -11,13 +11,15 @@ ROOT = pathlib.Path(__file__).parents[1]
 LAYERS = [
     {
         *("typing", "operations", "seeds", "settings", "concrete"),
-        *("filling", "number_types", "manual_axes", "tokens", "masks", "positions"),
+        *("filling", "number_types", "whole_numbers", "manual_axes", "tokens"),
+        *("padding", "masks", "positions"),
     },
     {"encodings"},
     {"attention"},
     {"nn", "tasks"},
     {"training", "sharding"},
-    {"evaluation", "evaluation_members", "evaluation_parts", "analysis"},
+    {"evaluation", "evaluation_checks", "evaluation_members", "evaluation_parts"}
+    | {"analysis"},
     {"testing"},
 ]
 FORBIDDEN = {"experiments", "configs", "ml_collections", "absl", "tests"}

@@ -21,10 +21,14 @@ def test_relative_positions_are_key_minus_query():
 def test_relative_positions_on_one_of_several_axes():
     at = jnp.array([[[0, 10], [1, 30]]])
     side = tokens(2, positions=at)
-    np.testing.assert_array_equal(relative_positions(side, side)[0], [[0, 1], [-1, 0]])
+    np.testing.assert_array_equal(
+        relative_positions(side, side, axis=0)[0], [[0, 1], [-1, 0]]
+    )
     np.testing.assert_array_equal(
         relative_positions(side, side, axis=1)[0], [[0, 20], [-20, 0]]
     )
+    with pytest.raises(ValueError, match=r"positions on one axis.*\(1, 2, 2\)"):
+        relative_positions(side, side)
 
 
 def test_distances_tell_every_offset_of_both_signs_apart():
@@ -108,3 +112,15 @@ def test_padding_on_the_left_is_declared_or_refused():
     with pytest.raises(ValueError, match="needs valid"):
         tokens(5, left_padded=True)
     tokens(5, valid=valid[:, ::-1])
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_padding_between_tokens_asks_for_positions(left):
+    """Fault B07: it may be counted or not, and only who made it knows."""
+    valid = jnp.array([[not left, True, False, True]])
+    with pytest.raises(ValueError, match=r"count_real\(valid\) leave it out"):
+        tokens(4, valid=valid, left_padded=left)
+    places = jnp.arange(4)[None]
+    side = tokens(4, valid=valid, left_padded=left, positions=places)
+    np.testing.assert_array_equal(side.positions, places)
+    np.testing.assert_array_equal(side.index, places - left)

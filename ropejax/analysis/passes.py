@@ -62,7 +62,8 @@ def trace_layers(
     shared = list(as_arrays(model.shared).values())
 
     def visit(at, block, x, own, kept, rng):
-        where = Placement(**own, **common).tokens(length, valid=valid)
+        where = Placement(**own, **common, by_place=placement.by_place)
+        where = where.tokens(length, valid=valid)
         given = {"shared": shared[at], "mask": spec.pattern[at].mask}
         found = None
 

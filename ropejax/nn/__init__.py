@@ -1,5 +1,7 @@
 """Thin Flax modules around the pure functions of ropejax."""
 
+from ropejax.nn.answers import NO_SYMBOL as NO_SYMBOL
+from ropejax.nn.answers import likeliest as likeliest
 from ropejax.nn.attention import MultiHeadAttention as MultiHeadAttention
 from ropejax.nn.block import Block as Block
 from ropejax.nn.block import BlockSettings as BlockSettings

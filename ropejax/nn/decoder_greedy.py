@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.nn.answers import NO_SYMBOL, likeliest
 from ropejax.positions.base import Placement
 from ropejax.tasks.autoregressive import Autoregressive
 from ropejax.tasks.base import Batch
@@ -49,7 +50,8 @@ def greedy(
             compiler.
 
     Returns:
-        Output symbols `[B, M]`, M = `P + 1 - max_prompt`; zeros behind an answer's end.
+        Output symbols `[B, M]`, M = `P + 1 - max_prompt`; zeros behind an answer's end,
+        and -1 (`NO_SYMBOL`) where a logit was NaN, which is read back as symbol 0.
 
     References:
         Teacher forcing and greedy decoding as in Kazemnejad et al. 2023, arXiv
@@ -77,15 +79,15 @@ def greedy(
 
     def further(memory, symbols, at):
         """Logits after reading the answers' latest symbols, at place `at`."""
+        symbols = read_as[jnp.where(symbols == NO_SYMBOL, 0, symbols)]
         if use_cache:
-            return model.step(memory, read_as[symbols], at)
+            return model.step(memory, symbols, at)
         is_here = place == at.reshape(-1, 1)
-        sequence = jnp.where(is_here, read_as[symbols][:, None], memory)
+        sequence = jnp.where(is_here, symbols[:, None], memory)
         return pick(model(sequence, placement, valid=valid), at), sequence
 
     def chosen(logits, ended, number):
-        symbols = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        symbols = jnp.where(ended, 0, symbols)
+        symbols = jnp.where(ended, 0, likeliest(logits))
         over = ended | (number + 1 >= outputs)
         return symbols, over if end_symbol is None else over | (symbols == end_symbol)
 
@@ -143,7 +145,8 @@ def decode_batch(
         held: see `greedy`.
 
     Returns:
-        Output symbols `[B, P]` where the targets are, zero elsewhere.
+        Output symbols `[B, P]` where the targets are (-1 where a logit was NaN), zero
+        elsewhere.
     """
     outputs = jnp.sum(batch.target_mask, axis=1, dtype=jnp.int32)
     prompts = batch.lengths - outputs + 1

@@ -27,6 +27,7 @@ from ropejax.nn.looped import walk_layers
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
 from ropejax.nn.remat import rematerialized
 from ropejax.nn.transformer import LayerKind, TransformerSpec, symbol_vectors
+from ropejax.padding import check_padding_behind
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
 
@@ -183,13 +184,18 @@ class EncoderDecoder(nnx.Module):
         Args:
             tokens: symbols, `[B, L]`, a separator in each row.
             placement: where they are, from a position scheme.
-            valid: False at padding, `[B, L]`; None if there is none.
+            valid: False at padding, `[B, L]`, which must stand behind the tokens; None
+                if there is none.
             rng: PRNG key for dropout; None at evaluation.
             first_row: row of the whole batch with which these start: dropout.
 
         Returns:
             Logits `[B, L, V]`, float32; those before the separator mean nothing.
+
+        Raises:
+            ValueError: if padding is known to stand elsewhere.
         """
+        check_padding_behind(valid)
         places = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
         prompt = jnp.cumsum(tokens == self.spec.separator, axis=1) == 0
         valid = jnp.ones_like(prompt) if valid is None else valid

@@ -95,10 +95,14 @@ def walk_layers(
 
     Returns:
         The last x, and what `visit` kept, laid out like `kept`; None under a span.
+
+    Raises:
+        ValueError: if `own` has another number of rows than there are layers.
     """
     graphs, params = zip(*map(nnx.split, layers), strict=True)
     period = len(layers)
     repeats = jax.tree.leaves(params)[0].shape[0]
+    _check_rows(own, repeats * period)
     own = jax.tree.map(lambda a: a.reshape((repeats, period) + a.shape[1:]), own)
     rngs = None if rng is None else jax.random.split(rng, (loops, repeats, period))
     start = x
@@ -133,6 +137,15 @@ def walk_layers(
         one = lambda x, number: loop(x, (number, None, rngs_of(number)))[0]
         return _spanned(one, x, loops, span), None
     return _over(loop, x, (jnp.arange(loops), kept, rngs), loops, scan)
+
+
+def _check_rows(own, num_layers: int) -> None:
+    for array in jax.tree.leaves(own):
+        if array.shape[0] != num_layers:
+            raise ValueError(
+                f"positions of each layer's own are for {array.shape[0]} layers, but "
+                f"the model has {num_layers}; draw them with num_layers={num_layers}."
+            )
 
 
 def _spanned(loop, x, loops: int, span: LoopSpan):

@@ -145,7 +145,47 @@ class AdaptiveScale(Unscaled):
         return adaptive_scale(counts, beta, gamma, self.delta)
 
 
+@dataclasses.dataclass(frozen=True)
+class HeadScale(Unscaled):
+    """A temperature of each head: `softmax(s l)`, s of each head and layer learned.
+
+    Of a trained model without positions, s alone is to be trained further, on longer
+    rows than the model was: heads whose attention scatters there become sharper.
+
+    Attributes:
+        initial: where s starts; 1 leaves a trained model as it is.
+
+    References:
+        Wang et al. 2024, "Length Generalization of Causal Transformers without Position
+        Encoding", arXiv 2404.12224 (HeadScale; one number for all heads, not learned,
+        is its UniformScale, which the `scale` of `ropejax.attention.attend` serves).
+
+    Departures:
+        The paper trains s alone, and constrains it, so that heads stay focused. Here it
+        is a parameter like others: which are trained, and how, the optimizer says. Its
+        s includes `1 / sqrt(H)`, ours multiplies it.
+    """
+
+    initial: float = 1.0
+
+    needs_counts: ClassVar[bool] = True
+    summary: ClassVar[str] = "times s, learned for each head (HeadScale)"
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns s of each head."""
+        return {"s": jnp.full((dims.num_heads,), self.initial, jnp.float32)}
+
+    def factor(self, params, x, counts):
+        """Returns s, the same for all queries, `[1, 1, N]`."""
+        return params["s"].astype(jnp.float32)[None, None]
+
+
 ROW_SCALES = MappingProxyType(
-    {"none": Unscaled, "ssmax": SSMax, "adaptive": AdaptiveScale}
+    {
+        "none": Unscaled,
+        "ssmax": SSMax,
+        "adaptive": AdaptiveScale,
+        "head": HeadScale,
+    }
 )
 """Name in configs -> class of settings."""

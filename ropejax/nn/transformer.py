@@ -147,7 +147,8 @@ class Transformer(CachedPasses, nnx.Module):
 
         Args:
             tokens: symbols, `[B, L]`, each below `num_symbols`.
-            placement: where they are, from a position scheme.
+            placement: where they are, from a position scheme; if padding stands before
+                tokens, from `ropejax.positions.place_real`.
             valid: False at padding, `[B, L]`; None if there is none.
             left_padded: padding stands before the tokens, not behind them.
             segments: tokens attend within equal segments only, `[B, L]`.
@@ -157,6 +158,11 @@ class Transformer(CachedPasses, nnx.Module):
 
         Returns:
             Logits `[B, L, V]`, float32.
+
+        Raises:
+            ValueError: if padding is declared or known to stand before or between
+                tokens, and the placement does not say where these are; if known symbols
+                are none; or as `ropejax.tokens.tokens`.
         """
         length = tokens.shape[1]
         known = {"valid": valid, "segments": segments, "left_padded": left_padded}
@@ -202,7 +208,8 @@ class Transformer(CachedPasses, nnx.Module):
         layers_rng, first_row = dropping
 
         def visit(at, block, x, own, kept, rng):
-            where = Placement(**own, **common).tokens(length, **known)
+            where = Placement(**own, **common, by_place=placement.by_place)
+            where = where.tokens(length, **known)
             mask = spec.pattern[at].mask
             layer = partial(
                 block, shared=shared[at], mask=mask, rng=rng, first_row=first_row

@@ -23,6 +23,7 @@ from ropejax.attention import (
     Softmax,
     SquaredReLU,
     StickBreaking,
+    UnitRows,
     visible_counts,
 )
 from ropejax.encodings import Dims
@@ -43,6 +44,7 @@ NORMALIZERS = MappingProxyType(
         "selective": Selective,
         "entmax": Entmax,
         "adaptive_temperature": AdaptiveTemperature,
+        "unit_rows": UnitRows,
     }
 )
 """Name in configs -> class of settings."""

@@ -35,6 +35,7 @@ from ropejax.positions.padded import right_padded as right_padded
 from ropejax.positions.pose import PoSE as PoSE
 from ropejax.positions.random_floats import RandomFloats as RandomFloats
 from ropejax.positions.randomized import Randomized as Randomized
+from ropejax.positions.real_tokens import place_real as place_real
 from ropejax.positions.shifted import Shifted as Shifted
 
 POSITIONS: MappingProxyType[str, type[PositionScheme]] = MappingProxyType(

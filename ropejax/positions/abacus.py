@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Int
 
 from ropejax.positions.base import Placement, PositionScheme
 from ropejax.positions.consecutive import Consecutive
+from ropejax.positions.ranges import LARGEST, check_range
 from ropejax.positions.rows import draw_rows, real_places
 from ropejax.typing import Rng
 
@@ -79,7 +80,7 @@ class Abacus(PositionScheme):
         base: scheme of the tokens' ordinary positions; it gets a key of its own.
 
     Raises:
-        ValueError: if `digits` is empty or `max_offset` is negative.
+        ValueError: if `digits` is empty, or `max_offset` not in 0 .. 2^31 - 2.
 
     References:
         McLeish et al. (2024), arXiv:2405.17399, where max_offset is 99 in training.
@@ -102,8 +103,7 @@ class Abacus(PositionScheme):
         super().__post_init__()
         if not self.digits:
             raise ValueError("digits is empty; name the symbols that are digits.")
-        if self.max_offset < 0:
-            raise ValueError(f"max_offset must be at least 0, got {self.max_offset}.")
+        check_range("max_offset", self.max_offset, least=0, most=LARGEST - 1)
 
     @property
     def rows_differ(self) -> bool:
@@ -129,8 +129,13 @@ class Abacus(PositionScheme):
         return self.base.stream_bound(stream, num_tokens)
 
     def check(self, num_tokens: int) -> None:
-        """Raises ValueError if `base` cannot place rows of `num_tokens` tokens."""
+        """Raises ValueError if `base` cannot place rows, or ids may leave int32."""
         self.base.check(num_tokens)
+        if self.digit_bound(num_tokens) > 2**31:
+            raise ValueError(
+                f"max_offset={self.max_offset} moves the digits of {num_tokens} tokens "
+                f"up to {self.digit_bound(num_tokens) - 1}, beyond int32; lower it."
+            )
 
     def __call__(
         self,
@@ -148,6 +153,7 @@ class Abacus(PositionScheme):
         """
         if tokens is None:
             raise ValueError("Abacus reads the symbols: pass tokens, got None.")
+        self.check(num_tokens)
         real = real_places(lengths, num_tokens)
         offset_rng, base_rng = jax.random.split(rng)
         most = self.max_offset + 1

@@ -5,7 +5,9 @@ function of a PRNG key and the (traced) number of tokens in each row, so "random
 an axis that multiplies every encoding, never a name in the list of encodings.
 
 A row's positions depend on the key, the row and its length only; never on the padding
-or the batch size.
+or the batch size. Of random schemes this holds with threefry keys, JAX's default; keys
+of another kind (`jax.random.key(seed, impl="rbg")`) draw positions that are as random,
+but may change with the padding and with the rows that they are drawn beside.
 """
 
 import dataclasses
@@ -13,11 +15,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
-from jaxtyping import Array, Int, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
 from ropejax.filling import last_repeated
 from ropejax.number_types import widened
-from ropejax.settings import Settings, check_finite
+from ropejax.padding import padding_before, padding_between
+from ropejax.settings import Settings, check_finite, make_tuples
 from ropejax.tokens import Tokens, tokens
 from ropejax.typing import Rng
 
@@ -37,6 +40,10 @@ class Placement:
             in another order than they have; None if they are not. All other arrays go
             by the tokens' own order.
         per_layer: static; True if each layer has a draw of its own.
+        by_place: static; where padding stands before or between tokens, positions and
+            streams are those of places, padding included (`place_real` makes them so),
+            not those of a row's tokens in their order, as schemes make them. It is the
+            same where all padding stands behind.
 
     Raises:
         ValueError: as `ropejax.tokens.Tokens`, of integers that leave int32 (which a
@@ -50,6 +57,7 @@ class Placement:
     streams: dict[str, Shaped[Array, "*batch B P"]] | None = None
     order: Int[Array, " P"] | None = None
     per_layer: bool = dataclasses.field(default=False, metadata={"static": True})
+    by_place: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def __post_init__(self):
         for name in ("positions", "distances", "order"):
@@ -109,7 +117,8 @@ class Placement:
         order = {"order": shared.pop("order")} if "order" in shared else {}
         own = jax.tree.map(lambda array: changed(array, 1), own)
         shared = jax.tree.map(lambda array: changed(array, 0), shared)
-        return Placement(**own, **shared, **order, per_layer=self.per_layer)
+        given = own | shared | order
+        return Placement(**given, per_layer=self.per_layer, by_place=self.by_place)
 
     def tokens(self, length: int, *, layer: int | None = None, **known) -> Tokens:
         """Returns the `Tokens` of one layer (the first where embeddings ask: None).
@@ -119,12 +128,30 @@ class Placement:
             layer: which layer's draw; ignored if all layers share one.
             **known: segments and validity, in the tokens' own order, passed on to
                 `ropejax.tokens.tokens`.
+
+        Raises:
+            ValueError: if padding is declared or known to stand before or between
+                tokens, and the placement does not go by place; or as
+                `ropejax.tokens.tokens`.
         """
+        self._check_padding(known.get("valid"), known.get("left_padded", False))
         own, shared = self.layers()
         own = jax.tree.map(lambda array: array[layer or 0], own)
         order = shared.pop("order", None)
         made = tokens(length, **own, **shared, **known)
         return made if order is None else made.permuted(order)
+
+    def _check_padding(self, valid: Bool[Array, "#B P"] | None, left: bool) -> None:
+        """The third of a row's tokens is not what stands at the third place."""
+        if self.by_place or (self.positions is None and not self.streams):
+            return
+        if left or padding_before(valid) or padding_between(valid):
+            raise ValueError(
+                "padding stands before or between tokens, but the placement goes by "
+                "tokens in their order, as schemes make it; make it with ropejax."
+                "positions.place_real(scheme, rng, valid), or state by_place=True if "
+                "it has an entry for every place, padding included."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +171,7 @@ class PositionScheme(Settings):
     random: ClassVar[bool] = False
 
     def __post_init__(self):
+        make_tuples(self)
         check_finite(self)
 
     @property
@@ -191,8 +219,9 @@ class PositionScheme(Settings):
         """Places the tokens of a padded batch.
 
         Args:
-            rng: PRNG key; unused unless the scheme is random.
-            lengths: number of real tokens in each row, `[B]`, may be traced.
+            rng: PRNG key; unused unless the scheme is random. A row that must be the
+                same in any batch and any padding needs a threefry key, JAX's default.
+            lengths: number of real tokens in each row, `[B]`, integers, may be traced.
             num_tokens: the padded length P (static).
             num_layers: number of layers, for schemes that draw once a layer.
             tokens: the symbols `[B, P]`, for schemes that read them (Abacus).
@@ -201,6 +230,7 @@ class PositionScheme(Settings):
             A `Placement`. What it says of padding is in range but means nothing.
 
         Raises:
-            ValueError: if `num_tokens` tokens cannot be placed.
+            ValueError: if `num_tokens` tokens cannot be placed, or lengths are not
+                integers.
         """
         raise NotImplementedError

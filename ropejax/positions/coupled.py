@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int
 from ropejax.concrete import known_values
 from ropejax.positions.abacus import is_symbol
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import LARGEST_SCALED, SCALED, check_range
 from ropejax.positions.rows import draw_starts, real_places
 from ropejax.typing import Rng
 
@@ -116,7 +117,7 @@ class Coupled(PositionScheme):
         per_sequence: one start a row, as published, instead of one for the batch.
 
     Raises:
-        ValueError: if `max_position` is below 1 or `separators` is empty.
+        ValueError: if `max_position` is not in 1 .. 2^23, or `separators` is empty.
 
     References:
         Cho, Cha, Awasthi, Bhojanapalli, Gupta, Yun (2024), "Position coupling:
@@ -146,10 +147,7 @@ class Coupled(PositionScheme):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.max_position < 1:
-            raise ValueError(
-                f"max_position must be at least 1, got {self.max_position}."
-            )
+        check_range("max_position", self.max_position, most=LARGEST_SCALED, why=SCALED)
         if not self.separators:
             raise ValueError(
                 "separators is empty; name the symbols of plus and equals."

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Int
 from ropejax.concrete import known_values
 from ropejax.positions.abacus import is_symbol
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import LARGEST_SCALED, SCALED, check_range
 from ropejax.positions.rows import draw_starts, real_places
 from ropejax.typing import Rng
 
@@ -79,9 +80,10 @@ class CoupledLevels(PositionScheme):
             positions have two axes, digit and operand, for `AxialRotary`.
 
     Raises:
-        ValueError: if a largest id is below 1, `separators` is empty, or a single sum
-            is written most significant digit first (how many digits a decoder's answer
-            has does not show in its places, so their significance is unknown).
+        ValueError: if a largest id is not in 1 .. 2^23, `separators` is empty, or a
+            single sum is written most significant digit first (how many digits a
+            decoder's answer has does not show in its places, so their significance is
+            unknown).
 
     References:
         Cho, Cha, Bhojanapalli, Yun (2024), "Arithmetic transformers can length-
@@ -114,10 +116,7 @@ class CoupledLevels(PositionScheme):
     def __post_init__(self):
         super().__post_init__()
         for name in ("max_digits", "max_operands"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must be at least 1, got {getattr(self, name)}."
-                )
+            check_range(name, getattr(self, name), most=LARGEST_SCALED, why=SCALED)
         if not self.separators:
             raise ValueError(
                 "separators is empty; name the symbols of plus and equals."

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import check_range
 from ropejax.positions.rows import draw_rows, real_places, unit_draw
 from ropejax.typing import Rng
 
@@ -34,7 +35,7 @@ class EqualMean(PositionScheme):
         per_sequence: one U a row, instead of one for the batch.
 
     Raises:
-        ValueError: if `max_position` is below 1.
+        ValueError: if `max_position` is not in 1 .. 2^31 - 1.
 
     References:
         Su (2023), spaces.ac.cn/archives/9444: n of mean N for rows of N tokens.
@@ -55,10 +56,8 @@ class EqualMean(PositionScheme):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.max_position is not None and self.max_position < 1:
-            raise ValueError(
-                f"max_position must be at least 1 or None, got {self.max_position}."
-            )
+        if self.max_position is not None:
+            check_range("max_position", self.max_position)
 
     @property
     def rows_differ(self) -> bool:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import check_range
 from ropejax.positions.rows import real_places
 from ropejax.typing import Rng
 
@@ -67,7 +68,7 @@ class EvenlySpaced(PositionScheme):
             that are functions of a position.
 
     Raises:
-        ValueError: if `max_position` is below 1.
+        ValueError: if `max_position` is not in 1 .. 2^31 - 1.
 
     References:
         Su (2023), spaces.ac.cn/archives/9444, which recommends evenly spaced positions
@@ -87,10 +88,7 @@ class EvenlySpaced(PositionScheme):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.max_position < 1:
-            raise ValueError(
-                f"max_position must be at least 1, got {self.max_position}."
-            )
+        check_range("max_position", self.max_position)
 
     def position_bound(self, num_tokens: int) -> int:
         """Returns `max_position`."""

@@ -15,16 +15,18 @@ every method of this list takes:
     where = tokens(length, positions=packed_positions(segments), segments=segments)
     where = where.replace(index=where.positions, consecutive_index=False)
 
-Not so methods that accumulate over the tokens between query and key (the Forgetting
-Transformer, CABLE, PaTH, GRAPE): they put tokens in order of index, so their index must
-go on through the row; within a segment the sums are those of the sequence alone.
+Not so methods whose features accumulate along the row (the Forgetting Transformer,
+CABLE, Wall attention, PaTH, GRAPE-M): they put tokens in order of index, so their index
+must go on through the row; within a segment the sums are those of the sequence alone.
+They refuse an index that is known to repeat within a row; a traced one gives NaN.
+CoPE, GRAPE-A, GRAPE-AP and RePo take either.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ropejax.concrete import known_values
+from ropejax.whole_numbers import check_whole
 
 
 def packed_positions(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
@@ -61,9 +63,10 @@ def segments_from_lengths(
         Segments 0 .. M - 1, and M at padding, `[B, L]`; and False at padding, `[B, L]`.
 
     Raises:
-        ValueError: if known lengths are negative or sum to more than L.
+        ValueError: if lengths are not integers, or known ones are negative or sum to
+            more than L.
     """
-    known = known_values(segment_lengths)
+    known = check_whole("segment_lengths", segment_lengths)
     if known is not None and known.size:
         if known.min() < 0:
             raise ValueError(f"segment_lengths must be at least 0, got {known.min()}.")

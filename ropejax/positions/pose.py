@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import LARGEST_SCALED, SCALED, check_range
 from ropejax.positions.rows import draw_rows, real_places, uniform_below, unit_draw
 from ropejax.typing import Rng
 
@@ -55,7 +56,7 @@ class PoSE(PositionScheme):
         per_sequence: one draw a row, as published, instead of one for the batch.
 
     Raises:
-        ValueError: if `max_position` is below 1.
+        ValueError: if `max_position` is not in 1 .. 2^23.
 
     References:
         Zhu, Yang, Wang, Song, Wu, Wei, Li (2023), "PoSE: efficient context window
@@ -77,10 +78,7 @@ class PoSE(PositionScheme):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.max_position < 1:
-            raise ValueError(
-                f"max_position must be at least 1, got {self.max_position}."
-            )
+        check_range("max_position", self.max_position, most=LARGEST_SCALED, why=SCALED)
 
     @property
     def rows_differ(self) -> bool:
@@ -110,6 +108,7 @@ class PoSE(PositionScheme):
     ) -> Placement:
         """Returns positions `[B, P]`; see `PositionScheme.__call__`."""
         self.check(num_tokens)
+        real_places(lengths, num_tokens)  # refuses lengths that do not fit
         lengths = jnp.asarray(lengths, jnp.int32)
         # Two uniform draws a row, scaled to bounds that depend on its (traced) length.
         unit = draw_rows(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import check_range
 from ropejax.positions.rows import draw_rows, draw_tokens, real_places, unit_draw
 from ropejax.typing import Rng
 
@@ -26,7 +27,7 @@ class RandomFloats(PositionScheme):
             rows take fewer positions).
 
     Raises:
-        ValueError: if `max_position` is not positive.
+        ValueError: if `max_position` is not positive, or above 2^31 - 1.
 
     References:
         "Random float sampling" (2026), arXiv:2602.14050.
@@ -49,6 +50,12 @@ class RandomFloats(PositionScheme):
         super().__post_init__()
         if not self.max_position > 0:
             raise ValueError(f"max_position must be positive, got {self.max_position}.")
+        check_range(
+            "max_position",
+            self.max_position,
+            least=0,
+            why="no draw of 23 bits tells tokens of so wide a range apart",
+        )
 
     @property
     def rows_differ(self) -> bool:

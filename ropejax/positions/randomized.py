@@ -18,8 +18,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import check_range
 from ropejax.positions.rows import draw_rows, real_places
 from ropejax.typing import Rng
+
+_RANK_BITS = 24  # of a float32, which ranks are compared as
 
 
 def random_order(
@@ -40,7 +43,7 @@ def random_order(
     Returns:
         Different ids `[count]`, int32.
     """
-    bits = jax.random.bits(rng, (num_ids,), jnp.uint32) >> 8
+    bits = jax.random.bits(rng, (num_ids,), jnp.uint32) >> (32 - _RANK_BITS)
     # As floats, which hold 24 bits exactly: XLA picks out their largest on a CPU ten
     # times as fast as it sorts them.
     rank = -bits.astype(jnp.float32)
@@ -106,13 +109,14 @@ class Randomized(PositionScheme):
         max_position: number of ids to draw from, in tokens; no row may be longer.
         per_sequence: one draw a row, instead of one for the batch (of which shorter
             rows take fewer ids).
-        per_layer: one draw a layer, instead of one for all layers.
+        per_layer: one draw a layer, instead of one for all layers; training refuses it
+            where no layer reads positions, as with encodings added to embeddings.
         distances: draw a table of distances instead of positions.
         sort: False leaves ids in the order drawn, so that they no longer tell the order
             of tokens: the ablation, not the method.
 
     Raises:
-        ValueError: if `max_position` is below 1.
+        ValueError: if `max_position` is not in 1 .. 2^24.
 
     References:
         Ruoss, Deletang, Genewein, Grau-Moya, Csordas, Bennani, Legg, Veness (2023),
@@ -141,10 +145,12 @@ class Randomized(PositionScheme):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.max_position < 1:
-            raise ValueError(
-                f"max_position must be at least 1, got {self.max_position}."
-            )
+        check_range(
+            "max_position",
+            self.max_position,
+            most=2**_RANK_BITS,
+            why=f"ids are ranked by {_RANK_BITS} random bits each",
+        )
 
     @property
     def rows_differ(self) -> bool:
@@ -201,7 +207,7 @@ class Randomized(PositionScheme):
         num_ids = self.max_position - zero
         lengths = jnp.asarray(lengths, jnp.int32)
         order = draw_rows(
-            lambda key: random_order(key, num_ids, num_tokens - zero),
+            lambda key: random_order(key, num_ids, max(num_tokens - zero, 0)),
             rng,
             lengths.shape[0],
             per_sequence=self.per_sequence,
@@ -212,4 +218,6 @@ class Randomized(PositionScheme):
             num_ids,
             sort=self.sort,
         )
-        return jnp.pad(ids + 1, ((0, 0), (1, 0))) if self.distances else ids
+        if not self.distances:
+            return ids
+        return jnp.pad(ids + 1, ((0, 0), (1, 0)))[:, :num_tokens]

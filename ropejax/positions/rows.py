@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ropejax.concrete import known_values
 from ropejax.typing import Rng
+from ropejax.whole_numbers import check_whole, whole_number
 
 
 def real_places(lengths: Int[Array, " B"], num_tokens: int) -> Bool[Array, "B P"]:
@@ -26,14 +25,11 @@ def real_places(lengths: Int[Array, " B"], num_tokens: int) -> Bool[Array, "B P"
         `place < length`, `[B, P]`.
 
     Raises:
-        ValueError: if `lengths` has not one axis, or known lengths leave 0 .. P.
+        ValueError: if `lengths` has not one axis, is not of integers, or known lengths
+            leave 0 .. P.
     """
-    if np.ndim(lengths) != 1:
-        raise ValueError(
-            "lengths must have one axis, one entry a row, got shape "
-            f"{np.shape(lengths)}."
-        )
-    known = known_values(lengths)
+    num_tokens = whole_number("num_tokens", num_tokens, least=0)
+    known = check_whole("lengths", lengths)
     if known is not None and known.size:
         low, high = known.min(), known.max()
         if low < 0 or high > num_tokens:
@@ -42,6 +38,10 @@ def real_places(lengths: Int[Array, " B"], num_tokens: int) -> Bool[Array, "B P"
                 "tokens; raise num_tokens or drop the rows outside."
             )
     lengths = jnp.asarray(lengths, jnp.int32)
+    if lengths.ndim != 1:
+        raise ValueError(
+            f"lengths must have one axis, one entry a row, got shape {lengths.shape}."
+        )
     return jnp.arange(num_tokens, dtype=jnp.int32)[None] < lengths[:, None]
 
 
@@ -102,7 +102,7 @@ def uniform_below(
 
     Args:
         unit: uniform draws, `[B or 1]`.
-        bound: how many integers there are to choose from, `[B]`, below 2^23.
+        bound: how many integers there are to choose from, `[B]`, at most 2^23.
 
     Returns:
         Integers `[B]`, int32.

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.ranges import LARGEST, check_range
 from ropejax.positions.rows import draw_rows, real_places
 from ropejax.typing import Rng
 
@@ -27,7 +28,8 @@ class Shifted(PositionScheme):
         per_sequence: one random start a row, instead of one for the batch.
 
     Raises:
-        ValueError: if `offset` or `max_random_offset` is negative.
+        ValueError: if `offset` is not in 0 .. 2^31 - 1, or `max_random_offset` in
+            0 .. 2^31 - 2.
 
     References:
         Kiyono, Kobayashi, Suzuki, Inui (2021), "SHAPE: shifted absolute position
@@ -48,12 +50,11 @@ class Shifted(PositionScheme):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("offset", "max_random_offset"):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"{name} must be at least 0, got {getattr(self, name)}: positions "
-                    "are never negative."
-                )
+        check_range("offset", self.offset, least=0)
+        # The end of a draw is an int32 itself.
+        check_range(
+            "max_random_offset", self.max_random_offset, least=0, most=LARGEST - 1
+        )
 
     @property
     def rows_differ(self) -> bool:

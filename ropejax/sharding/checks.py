@@ -9,7 +9,8 @@ from jax.sharding import AbstractMesh, Mesh
 from ropejax.attention import SequenceParallel
 from ropejax.attention.sequence_parallel import check_methods, differs_by_head
 from ropejax.nn import LayerKind, TransformerSpec
-from ropejax.sharding.mesh import MESH_AXES, check_divides
+from ropejax.sharding.division import check_divides
+from ropejax.sharding.mesh import MESH_AXES
 from ropejax.sharding.rules import Rules
 from ropejax.tokens import tokens
 
@@ -132,25 +133,39 @@ def check_order(order: str, form: str, length_parts: int) -> None:
 
 
 def check_sizes(
-    model: TransformerSpec, batch_size: int, rules: Rules, sizes: Mapping[str, int]
+    model: TransformerSpec,
+    batch_size: int,
+    rules: Rules,
+    sizes: Mapping[str, int],
+    accumulate: int = 1,
 ) -> None:
     """Raises ValueError where rows, heads or widths do not divide over a mesh.
 
     Args:
         model: how the model is made, a Transformer or another.
-        batch_size: rows computed at once.
+        batch_size: rows of a batch.
         rules: logical axes -> mesh axes.
         sizes: of the mesh, by axis.
+        accumulate: in how many parts the rows are computed, one after the other.
     """
-    numbers = [("batch_size", "batch", batch_size)]
+    rows, left = divmod(batch_size, accumulate)
+    if left:
+        raise ValueError(
+            f"accumulate={accumulate} must divide batch_size={batch_size}."
+        )
+    batch = f"batch_size={batch_size}"
+    if accumulate > 1:
+        batch += f" / accumulate={accumulate} = {rows}"
+    numbers = [(batch, "batch", rows)]
     if isinstance(model, TransformerSpec):
         dims = model.dims
-        numbers += [
+        named = (
             ("num_heads", "heads", dims.num_heads),
             ("num_kv_heads", "kv_heads", dims.num_kv_heads),
             ("embed_dim", "embed", dims.embed_dim),
             ("mlp_dim", "mlp", model.settings.mlp_dim),
-        ]
+        )
+        numbers += [(f"{what}={n}", name, n) for what, name, n in named]
     else:  # a model whose parts have no names: rows, and FSDP, are all there is
         cut = [axis for axis in ("sequence", "tensor") if sizes[axis] > 1]
         if cut:
@@ -159,7 +174,7 @@ def check_sizes(
                 f"{', '.join(cut)}; use data or fsdp."
             )
     for what, name, number in numbers:
-        check_divides(what, number, rules.parts(name, sizes), rules.mesh_axes(name))
+        check_divides(what, number, rules.mesh_axes(name), sizes)
 
 
 def check_attention(
@@ -189,11 +204,9 @@ def check_attention(
 
 def _check_heads(when: str, model, axes: tuple[str, ...], sizes) -> None:
     """Queries and keys are cut together, by heads."""
-    parts = 1
-    for axis in axes:
-        parts *= sizes[axis]
     for name in ("num_heads", "num_kv_heads"):
-        check_divides(when + name, getattr(model.dims, name), parts, axes)
+        number = getattr(model.dims, name)
+        check_divides(f"{when}{name}={number}", number, axes, sizes)
 
 
 def _check_alike(kind: LayerKind) -> None:

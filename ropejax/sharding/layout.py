@@ -7,6 +7,7 @@ by the names of their axes.
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from ropejax.nn import TransformerSpec
 from ropejax.positions.base import Placement
 from ropejax.settings import Settings
 from ropejax.sharding import checks
+from ropejax.sharding.division import Change, UndividedError, remedies
+from ropejax.sharding.mesh import abstract_mesh
 from ropejax.sharding.names import parameter_names, path_of
 from ropejax.sharding.rules import Names, Rules
 
@@ -108,7 +111,12 @@ class Sharding(Settings):
         """Raises ValueError if an axis of the mesh is for members of a population."""
         checks.check_one_model(self.sizes)
 
-    def check(self, model: TransformerSpec, batch_size: int) -> None:
+    def check(
+        self,
+        model: TransformerSpec,
+        batch_size: int | None = None,
+        accumulate: int = 1,
+    ) -> None:
         """Raises ValueError where a model or its batches cannot be spread so.
 
         Heads, widths or rows may not divide over the mesh; an encoding or a mask may
@@ -116,9 +124,40 @@ class Sharding(Settings):
 
         Args:
             model: how the model is made.
-            batch_size: rows computed at once.
+            batch_size: rows of a batch; None if they are filled up to divide.
+            accumulate: in how many parts they are computed, one after the other.
         """
-        checks.check_sizes(model, batch_size, self.rules, self.sizes)
+        try:
+            self._check(model, batch_size, accumulate)
+        except UndividedError as problem:
+            hint = remedies(
+                problem,
+                partial(self._accepts, model, batch_size, accumulate),
+                batch_size=batch_size,
+                accumulate=accumulate,
+                batch_parts=self.batch_parts,
+                sizes=self.sizes,
+                all_devices=isinstance(self.mesh, Mesh),
+            )
+            raise ValueError(f"{problem}{hint}.") from None
+
+    def _accepts(self, model, batch_size, accumulate: int, change: Change) -> bool:
+        """Whether nothing is refused with some other numbers."""
+        changes = dict(change)
+        batch_size = changes.pop("batch_size", batch_size)
+        accumulate = changes.pop("accumulate", accumulate)
+        sizes = self.sizes | changes
+        try:
+            mesh = abstract_mesh(sizes, math.prod(sizes.values()))
+            dataclasses.replace(self, mesh=mesh)._check(model, batch_size, accumulate)
+        except ValueError:
+            return False
+        return True
+
+    def _check(self, model, batch_size: int | None, accumulate: int) -> None:
+        if batch_size is None:
+            batch_size = self.batch_parts * accumulate
+        checks.check_sizes(model, batch_size, self.rules, self.sizes, accumulate)
         if not isinstance(model, TransformerSpec):
             return
         checks.check_attention(self._attention("auto"), model, self.sizes)

@@ -15,6 +15,8 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
+from ropejax.whole_numbers import whole_number
+
 MESH_AXES = ("replica", "data", "fsdp", "sequence", "tensor", "population")
 """Names of the axes, slowest network first."""
 
@@ -33,20 +35,20 @@ def mesh_sizes(sizes: Mapping[str, int], num_devices: int) -> dict[str, int]:
         ValueError: for an unknown axis, a size that is no size, or sizes whose product
             is not the number of devices.
     """
+    if not isinstance(sizes, Mapping):
+        raise ValueError(
+            f"a mesh is made of sizes by axis, such as {{'data': 8}}, got {sizes!r}."
+        )
+    full = dict.fromkeys(MESH_AXES, 1)
     for name, size in sizes.items():
         if name not in MESH_AXES:
-            close = difflib.get_close_matches(name, MESH_AXES, n=1)
+            close = difflib.get_close_matches(str(name), MESH_AXES, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise ValueError(
                 f"a mesh has the axes {', '.join(MESH_AXES)}, not {name!r}.{hint}"
             )
-        is_whole = isinstance(size, int) and not isinstance(size, bool)
-        if not is_whole or size < REST or size == 0:
-            raise ValueError(
-                f"mesh axis {name!r} must be a positive integer, or -1 for the rest, "
-                f"got {size!r}."
-            )
-    full = dict.fromkeys(MESH_AXES, 1) | dict(sizes)
+        full[name] = _size(name, size)
+    num_devices = whole_number("the number of devices", num_devices, least=1)
     rest = [name for name, size in full.items() if size == REST]
     if len(rest) > 1:
         raise ValueError(f"only one mesh axis can be the rest (-1), got {rest}.")
@@ -62,9 +64,39 @@ def mesh_sizes(sizes: Mapping[str, int], num_devices: int) -> dict[str, int]:
     elif known != num_devices:
         raise ValueError(
             f"the mesh ({given}) has {known} devices, but there are {num_devices}; "
-            f"change a size, give one axis -1 for the rest, or use {known} devices."
+            f"{_ways_out(full, known, num_devices)}."
         )
     return full
+
+
+def _size(name: str, size) -> int:
+    """The size of an axis as an int of Python."""
+    try:
+        whole = whole_number(name, size, least=REST)
+    except ValueError:
+        whole = 0
+    if whole == 0:
+        raise ValueError(
+            f"mesh axis {name!r} must be a positive integer, or -1 for the rest, "
+            f"got {size!r}."
+        )
+    return whole
+
+
+def _ways_out(full: Mapping[str, int], known: int, num_devices: int) -> str:
+    """What to do where a mesh has not as many devices as there are."""
+    rest = [
+        name
+        for name, size in full.items()
+        if (size > 1 or name == "data") and num_devices % (known // size) == 0
+    ]
+    ways = [f"give {rest[0]} -1 for the rest"] if rest else []
+    if known < num_devices:
+        ways.append(
+            f"use {known} of them: devices=jax.devices()[:{known}], or for a command "
+            "CUDA_VISIBLE_DEVICES or TPU_VISIBLE_CHIPS"
+        )
+    return ", or ".join(ways) or "change a size"
 
 
 def make_mesh(
@@ -104,25 +136,6 @@ def abstract_mesh(sizes: Mapping[str, int], num_devices: int) -> AbstractMesh:
     full = mesh_sizes(sizes, num_devices)
     types = (AxisType.Auto,) * len(MESH_AXES)
     return AbstractMesh(tuple(full.values()), MESH_AXES, axis_types=types)
-
-
-def check_divides(what: str, number: int, parts: int, axes: Sequence[str]) -> None:
-    """Raises ValueError, naming the nearest sizes, unless `parts` divides `number`.
-
-    Args:
-        what: what is cut, for the message: "batch_size".
-        number: how many there are.
-        parts: into how many parts.
-        axes: mesh axes over which they are spread.
-    """
-    if parts < 1 or number % parts == 0:
-        return
-    low = number // parts * parts
-    near = f"{low} or {low + parts}" if low else f"{parts}"
-    raise ValueError(
-        f"{what}={number} does not divide over {parts} devices of the mesh "
-        f"({' x '.join(axes)}); the nearest that do are {near}."
-    )
 
 
 def _nearest(known: int, num_devices: int) -> str:

@@ -46,9 +46,19 @@ class Rules(Settings):
     changes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self):
+        if not isinstance(self.changes, tuple):
+            raise ValueError(
+                f"changes must be pairs of a logical axis and its mesh axes, got "
+                f"{self.changes!r}; Rules.of takes a mapping."
+            )
         _check_once("logical axes", [name for name, _ in self.changes])
         for name, mesh_axes in self.changes:
             _check_known("a logical axis", name, RULES)
+            if not isinstance(mesh_axes, tuple):
+                raise ValueError(
+                    f"changes: {name!r} must have a tuple of mesh axes, got "
+                    f"{mesh_axes!r}; Rules.of takes a single one as well."
+                )
             for axis in mesh_axes:
                 _check_known(f"a mesh axis for {name!r}", axis, MESH_AXES)
             _check_once(f"mesh axes for {name!r}", mesh_axes)

@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.settings import make_tuples
 from ropejax.tasks import draws
 from ropejax.tasks.addition import WIDTHS, Addition
 from ropejax.tasks.base import Example, Task
@@ -62,6 +63,7 @@ class AdditionScratchpad(Task):
     scored: str = "all"
 
     def __post_init__(self):
+        make_tuples(self)
         check_one_of("widths", self.widths, WIDTHS[:2])
         check_one_of("scored", self.scored, ("all", "answer"))
         for part in self.parts:
@@ -109,7 +111,8 @@ class AdditionScratchpad(Task):
         left = length - 1 - step[:, None]
 
         def write(answer, place, symbols, used):
-            return answer.at[jnp.where(used, place, size)].set(symbols, mode="drop")
+            at = jnp.where(used, place, size)  # beyond the end what is not used
+            return answer.at[at].set(symbols.astype(answer.dtype), mode="drop")
 
         answer = jnp.zeros(size, jnp.int32)
         place = start + jnp.arange(steps.shape[1])

@@ -15,7 +15,8 @@ appendix A). Tasks on text have no placeholders: their answers are read at symbo
 the input itself (`Task.in_place`).
 
 A row depends on its own key and its own length only; never on the batch size, on the
-other rows, or on how far the batch is padded.
+other rows, or on how far the batch is padded: with JAX's default threefry keys, that
+is (`Task.sample` says which others are drawn otherwise).
 """
 
 import dataclasses
@@ -24,12 +25,12 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from ropejax.settings import Settings
 from ropejax.tasks import draws
 from ropejax.typing import Rng
+from ropejax.whole_numbers import check_whole, whole_number
 
 
 class Level(enum.Enum):
@@ -162,6 +163,7 @@ class Task(Settings):
 
     def check_length(self, length: int) -> None:
         """Raises ValueError if no example of this (static) `length` exists."""
+        length = whole_number("length", length)
         if not 1 <= length <= draws.MAX_BOUND:
             raise ValueError(
                 f"{self.title} has no example of length {length}: lengths run from 1 "
@@ -179,10 +181,16 @@ class Task(Settings):
         """Draws a batch, one row for each entry of `lengths`.
 
         Args:
-            rng: PRNG key of the batch; old-style and new-style keys both work. Row `b`
-                uses `fold_in(rng, first_row + b)`.
-            lengths: input length of each row in symbols, `[B]`; may be traced. Every
-                entry must lie in 1 .. `max_length` (checked when the values are known).
+            rng: PRNG key of the batch, old-style or new-style. Row `b` uses
+                `fold_in(rng, first_row + b)`. A row is the same in any batch and any
+                padding with threefry keys, JAX's default; with keys of another kind
+                (`jax.random.key(seed, impl="rbg")`), or where
+                `jax_threefry_partitionable` is off, batches are as random, but a row
+                changes with `max_length`, and one of "rbg" and "unsafe_rbg" keys with
+                the rows that it is drawn beside.
+            lengths: input length of each row in symbols, `[B]`; an array or a list,
+                which may be traced. Every entry must lie in 1 .. `max_length` (checked
+                when the values are known).
             max_length: the longest length that this shape can hold (static).
             first_row: index of the first row within a larger batch, so that a batch
                 drawn in parts, or shard by shard, equals the batch drawn at once.
@@ -191,10 +199,12 @@ class Task(Settings):
             A `Batch` with `P = num_tokens(max_length)`.
 
         Raises:
-            ValueError: if `max_length` has no examples, or known `lengths` leave
-                1 .. `max_length`.
+            ValueError: if `max_length` has no examples, `lengths` are not integers, or
+                known ones leave 1 .. `max_length`.
         """
+        max_length = whole_number("max_length", max_length)
         self.check_length(max_length)
+        check_whole("first_row", first_row)
         lengths = _checked_lengths(lengths, max_length)
         rows = first_row + jnp.arange(lengths.shape[0])
         keys = jax.vmap(lambda row: jax.random.fold_in(rng, row))(rows)
@@ -246,12 +256,7 @@ class Task(Settings):
 
 def _checked_lengths(lengths, max_length: int) -> Int[Array, " B"]:
     """`lengths` as int32, refused when a known value does not fit `max_length`."""
-    known = None if isinstance(lengths, jax.core.Tracer) else np.asarray(lengths)
-    lengths = jnp.asarray(lengths, jnp.int32)
-    if lengths.ndim != 1:
-        raise ValueError(
-            f"lengths must have one axis, one entry a row, got shape {lengths.shape}."
-        )
+    known = check_whole("lengths", lengths)
     if known is not None and known.size:
         low, high = int(known.min()), int(known.max())
         if low < 1 or high > max_length:
@@ -259,4 +264,9 @@ def _checked_lengths(lengths, max_length: int) -> Int[Array, " B"]:
                 f"lengths run from {low} to {high}, but this shape holds 1 to "
                 f"{max_length=}; raise max_length or drop the lengths outside."
             )
+    lengths = jnp.asarray(lengths, jnp.int32)
+    if lengths.ndim != 1:
+        raise ValueError(
+            f"lengths must have one axis, one entry a row, got shape {lengths.shape}."
+        )
     return lengths

@@ -3,7 +3,9 @@
 A row must not change when it is padded further. One-dimensional draws have that
 property: with JAX's default threefry keys (`jax_threefry_partitionable`), the first
 words of a longer draw are the words of a shorter one. Two-dimensional draws do not have
-it, so samplers draw one-dimensionally, one row at a time, under `vmap`.
+it, so samplers draw one-dimensionally, one row at a time, under `vmap`. Keys of other
+kinds ("rbg", faster on TPUs) do not have it either: their rows are as random, but
+others for every padded size, and under `vmap` others beside other rows.
 """
 
 import jax

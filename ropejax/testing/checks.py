@@ -11,9 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
+from ropejax.masks import Lambda
 from ropejax.testing.running import DIMS, Inputs, compiled, example, run
 from ropejax.tokens import Tokens, tokens
 
+_SINK_AND_NEAR = Lambda(1, 2)
+_IN_BLOCKS = {"implementation": "blockwise", "block_q": 2, "block_k": 1}
 _LENGTH = 8
 _SHORT = 5
 
@@ -26,10 +29,11 @@ def check_encoding(
     Under a causal mask: compiled and uncompiled results agree, and mapped ones with
     batched ones; gradients are finite, and exactly zero towards later tokens; results
     in bfloat16 are near those in float32; decoding with cached keys, features made with
-    a state and keys stored in another order gives the rows of the whole; padding on
-    either side, and what it holds, changes nothing; rows with positions of their own
-    are independent; positions shifted by up to 2^20 change nothing, or something, as
-    declared; a table of distances means the differences it says.
+    a state and keys stored in another order gives the rows of the whole; keys in blocks
+    give, if there is a carry and the mask hides some in between, what all at once do;
+    padding on either side, and what it holds, changes nothing; rows with positions of
+    their own are independent; positions shifted by up to 2^20 change nothing, or
+    something, as declared; a table of distances means the differences it says.
 
     Args:
         encoding: an instance.
@@ -104,6 +108,7 @@ class _Checks:
         self._padding(program, at, ones, base)
         self._shifted(program, at, ones, base)
         self._decoded(program, at, ones)
+        self._carried(at)
         self._eager(base)
         self._mapped_in_half(base)
 
@@ -184,8 +189,6 @@ class _Checks:
             given = {"distances": apart * at[:1]}
         where = tokens(length, **given)
         order = jnp.roll(jnp.arange(length)[::-1], 3)
-        if self.encoding.has_carry:
-            order = None
         decode = compiled(
             lambda inputs: self.attention(inputs, where, past=_SHORT, order=order)
         )
@@ -193,7 +196,28 @@ class _Checks:
             decode(self.inputs),
             out[:, _SHORT:],
             "decoding differs from the whole (later queries, features with a state, "
-            f"keys in another order unless carried, {next(iter(given))} {apart} apart)",
+            f"keys in another order, {next(iter(given))} {apart} apart)",
+        )
+
+    def _carried(self, at) -> None:
+        """Checks blocks of keys under a mask that hides some in between."""
+        if not self.encoding.has_carry:
+            return
+        where, mask = tokens(at.shape[1]), _SINK_AND_NEAR
+        whole, blocks = (
+            compiled(
+                lambda inputs, settings=settings: self.attention(
+                    inputs, where, mask=mask, **settings
+                )
+            )(self.inputs)
+            for settings in ({}, _IN_BLOCKS)
+        )
+        self._same(
+            blocks,
+            whole,
+            "keys in blocks differ from all at once, where a mask hides keys in "
+            "between (carry, and carry_skips_hidden: "
+            f"{self.encoding.carry_skips_hidden})",
         )
 
     def _eager(self, base) -> None:

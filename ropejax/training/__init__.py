@@ -6,6 +6,7 @@ from ropejax.training.curriculum import Curriculum as Curriculum
 from ropejax.training.curriculum import Fixed as Fixed
 from ropejax.training.curriculum import Uniform as Uniform
 from ropejax.training.loop import Progress as Progress
+from ropejax.training.loop import newest_state as newest_state
 from ropejax.training.loop import train as train
 from ropejax.training.nonfinite import NonFiniteError as NonFiniteError
 from ropejax.training.optimizer import adam as adam

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from ropejax.whole_numbers import whole_number
+
 
 def even_buckets(max_length: int, count: int) -> tuple[int, ...]:
     """Returns `count` evenly spaced bucket sizes that end at `max_length`.
@@ -18,10 +20,10 @@ def even_buckets(max_length: int, count: int) -> tuple[int, ...]:
         Increasing sizes.
 
     Raises:
-        ValueError: if either is below 1.
+        ValueError: if either is below 1, or not whole.
     """
-    if max_length < 1 or count < 1:
-        raise ValueError(f"need {max_length=} and {count=} of at least 1.")
+    max_length = whole_number("max_length", max_length, least=1)
+    count = whole_number("count", count, least=1)
     count = min(count, max_length)
     return tuple(-(-max_length * part // count) for part in range(1, count + 1))
 
@@ -39,9 +41,9 @@ def grid_buckets(lengths: Iterable[int]) -> tuple[int, ...]:
         Increasing sizes, each needed by some length.
 
     Raises:
-        ValueError: if there are no lengths or one is below 1.
+        ValueError: if there are no lengths, or one is below 1 or not whole.
     """
-    lengths = sorted(set(lengths))
+    lengths = sorted({whole_number("each of lengths", length) for length in lengths})
     if not lengths or lengths[0] < 1:
         raise ValueError(f"lengths must be one or more numbers from 1 up: {lengths}.")
     return tuple(sorted({_grid_size(length) for length in lengths}))

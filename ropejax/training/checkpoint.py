@@ -24,6 +24,13 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from ropejax.training.checkpoint_agreement import gathered, largest
+from ropejax.training.checkpoint_files import (
+    UnreadableError,
+    check_files,
+    check_metrics,
+    check_readable,
+    remove,
+)
 from ropejax.training.checkpoint_leaves import (
     OtherStateError,
     check_same,
@@ -35,6 +42,7 @@ from ropejax.training.checkpoint_leaves import (
     undo_raw,
 )
 from ropejax.training.step import TrainState
+from ropejax.whole_numbers import whole_number
 
 
 class CheckpointWarning(UserWarning):
@@ -53,7 +61,8 @@ class Checkpoints:
         read_only: never write, delete or set aside; for reading beside a running run.
 
     Raises:
-        ValueError: if `keep` is below 1, or metrics cannot be read and not be dropped.
+        ValueError: if `keep` is below 1, `metadata` is not JSON, or metrics cannot be
+            read and not be dropped.
     """
 
     def __init__(
@@ -65,10 +74,9 @@ class Checkpoints:
         metadata: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         read_only: bool = False,
     ):
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep}.")
+        keep = whole_number("keep", keep, least=1)
         self.directory = pathlib.Path(directory).absolute()
-        fixed = metadata or {}
+        fixed = {} if callable(metadata) else _json_values(metadata or {})
         self._metadata = metadata if callable(metadata) else lambda: fixed
         self._read_only = read_only
         self._manager = None
@@ -117,8 +125,8 @@ class Checkpoints:
             like: a state of the same model and optimizer; arrays are placed as there.
 
         Raises:
-            ValueError: if a checkpoint is of another model or optimizer, or there are
-                checkpoints but none can be read.
+            ValueError: if a checkpoint is of another model or optimizer, or this user
+                may not read it, or there are checkpoints but none can be read.
         """
         self.wait()
         found, damaged = self._common_steps(), []
@@ -166,7 +174,7 @@ class Checkpoints:
         about = {
             "leaves": {name: describe(leaf) for name, leaf in leaves.items()},
             "checksums": {name: checksum(leaf) for name, leaf in leaves.items()},
-            "metadata": dict(self._metadata()),
+            "metadata": _json_values(self._metadata()),
         }
         if None in about["checksums"].values():
             about["sums"] = sums(numbers)
@@ -207,14 +215,15 @@ class Checkpoints:
     def _attempt(
         self, step: int, like: TrainState
     ) -> tuple[TrainState | None, str, str]:
-        """Returns a state, or None with how it differs from ours or is damaged."""
+        """Returns a state, or None with why it is not for us, or how it is damaged."""
         wanted, state = leaves_of(like), None
         other = reason = ""
         try:
+            check_readable(self.directory / str(step))
             about = self._about(step)
             check_same(self.directory / str(step), about["leaves"], wanted)
             state = self._read(step, wanted, about)
-        except OtherStateError as error:
+        except (OtherStateError, UnreadableError) as error:
             other = str(error)
         except Exception as error:
             reason = _first_line(error)
@@ -233,6 +242,7 @@ class Checkpoints:
         self, step: int, wanted: Mapping[str, jax.Array], about: Mapping[str, Any]
     ) -> dict[str, jax.Array]:
         """Reads this process's parts of the arrays; no other process needs to."""
+        check_files(self.directory / str(step) / "state")
         abstract = {
             name: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=one.sharding)
             for name, one in ((name, raw(leaf)) for name, leaf in wanted.items())
@@ -262,22 +272,24 @@ class Checkpoints:
         """Orbax reads all metrics when it opens a folder, and fails on bad ones."""
         for path in self.directory.glob("[0-9]*/metrics/metrics"):
             try:
-                json.loads(path.read_text())
-            except ValueError as error:
+                check_metrics(json.loads(path.read_text()))
+            except (IsADirectoryError, ValueError) as error:
                 if self._read_only:
                     raise ValueError(
                         f"{path} cannot be read ({error}); open the folder for writing "
                         "once, as training does, to drop it."
                     ) from None
                 _warn(f"{path.parents[1]} has lost its metrics", _first_line(error))
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def _metrics(self, step: int) -> dict[str, float]:
         path = self.directory / str(step) / "metrics" / "metrics"
         try:
-            return json.loads(path.read_text())
+            metrics = json.loads(path.read_text())
+            check_metrics(metrics)
         except (OSError, ValueError):
             return {}
+        return metrics
 
 
 @functools.cache
@@ -289,6 +301,19 @@ def _reader() -> ocp.Checkpointer:
     )
     handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
+
+
+def _json_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata as it is; refused here and not while it is written."""
+    try:
+        values = dict(metadata)
+        json.dumps(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"metadata must be JSON values by name, and is not: {error}. Turn numbers "
+            "and arrays of numpy into those of Python, by item() and tolist()."
+        ) from None
+    return values
 
 
 def _differing(known: Mapping[str, int], found: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@ compiled loop, and a length depends on nothing but the run's seed and the step.
 """
 
 import dataclasses
+import math
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -12,8 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from ropejax.settings import Settings
+from ropejax.settings import Settings, check_finite
 from ropejax.typing import Rng
+
+_LARGEST = 2**31 - 2
+"""The largest number of symbols or steps: one more is still an int32."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +32,8 @@ class Curriculum(Settings):
     max_length: int = 40
 
     def __post_init__(self):
-        if self.max_length < 1:
-            raise ValueError(f"max_length must be at least 1, got {self.max_length}.")
+        check_finite(self)
+        _check_count(max_length=self.max_length)
 
     @property
     def shortest(self) -> int:
@@ -107,11 +111,7 @@ class Increasing(Curriculum):
     def __post_init__(self):
         super().__post_init__()
         _check_order(self.min_length, self.max_length)
-        for name in ("amount", "every"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must be at least 1, got {getattr(self, name)}."
-                )
+        _check_count(amount=self.amount, every=self.every)
 
     @property
     def shortest(self) -> int:
@@ -120,9 +120,11 @@ class Increasing(Curriculum):
 
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """See `Curriculum.__call__`."""
-        # Bounded before multiplying, so that no step overflows an int32.
-        grown = jnp.minimum(step // self.every, self.max_length) * self.amount
-        top = jnp.minimum(self.max_length, self.min_length + grown)
+        # Counted up to the last growth and no further, so that no int32 overflows.
+        room = self.max_length - self.min_length
+        times, most = step // self.every, room // self.amount
+        grown = jnp.where(times > most, room, jnp.minimum(times, most) * self.amount)
+        top = self.min_length + grown
         if not self.sample_all:
             return top
         return jax.random.randint(rng, (), 1, top + 1, jnp.int32)
@@ -147,8 +149,20 @@ class ReverseExponential(Curriculum):
     def __call__(self, rng: Rng, step: Int[Array, ""]) -> Int[Array, ""]:
         """See `Curriculum.__call__`."""
         lengths = jnp.arange(1, self.max_length + 1, dtype=jnp.int32)
-        chosen = jax.random.categorical(rng, lengths * jnp.log(jnp.float32(self.base)))
+        # The logarithm of a float64: bases beyond float32 are infinite, or 0, there.
+        chosen = jax.random.categorical(rng, lengths * jnp.float32(math.log(self.base)))
         return lengths[chosen]
+
+
+def _check_count(**given: int) -> None:
+    for name, number in given.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}.")
+        if number > _LARGEST:
+            raise ValueError(
+                f"{name} must be at most {_LARGEST}, got {number}: steps and lengths "
+                "are int32."
+            )
 
 
 def _check_order(min_length: int, max_length: int) -> None:

@@ -74,7 +74,7 @@ def gradients(
     if sharding is not None:
         model = sharding.model(model)
         batch, placement = sharding.ordered(batch, placement)
-    spans = _spans(recipe, loops_rng)
+    spans = loss_terms(recipe, loops_rng)
 
     def part_loss(params, first_row):
         part, where = batch, placement
@@ -113,10 +113,15 @@ def gradients(
     return jax.lax.scan(add, zeros, firsts)[0]
 
 
-def _spans(
+def loss_terms(
     recipe: Recipe, loops_rng: Rng | None
 ) -> list[tuple[float, LoopSpan | None]]:
-    """The terms of the loss: weights, each with the loops after which it is taken."""
+    """Returns the terms of the loss: weights, each with the loops that are run for it.
+
+    Args:
+        recipe: what is trained, and how.
+        loops_rng: PRNG key of the step's draw of loops; for a progressive loss.
+    """
     progressive = recipe.progressive
     if progressive is None:
         return [(1.0, None)]

@@ -16,6 +16,7 @@ from ropejax.training.step import (
     init_state,
     train_steps,
 )
+from ropejax.whole_numbers import whole_number
 
 
 class Progress(NamedTuple):
@@ -57,6 +58,7 @@ def train(
     save_every: int = 1000,
     saver: Saver | None = None,
     on_dispatch: Callable[[Progress], None] | None = None,
+    start: TrainState | None = None,
 ) -> TrainState:
     """Trains to `steps` steps, resuming from the newest checkpoint if there is one.
 
@@ -74,29 +76,23 @@ def train(
         save_every: steps between two checkpoints; the last step is always saved.
         saver: where checkpoints are, or None.
         on_dispatch: called after each dispatch, before its state is saved.
+        start: what `newest_state` returned, for one who has asked already; its buffers
+            are reused. Seeds are not looked at then.
 
     Returns:
         The state after `steps` steps.
 
     Raises:
-        ValueError: if a number is out of range (seeds: 0 .. 2**31 - 1), or the
-            checkpoint is past `steps`.
+        ValueError: if a number is not whole or out of range (seeds: 0 .. 2**31 - 1),
+            or the checkpoint is past `steps`.
         NonFiniteError: if a loss or gradient is not finite, under the policy "stop".
     """
-    for name, number in (
-        ("steps", steps),
-        ("steps_per_dispatch", steps_per_dispatch),
-        ("save_every", save_every),
-    ):
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number}.")
-    if recipe.sharding is not None:
-        recipe.sharding.check_one_model()
-    check_seed("seed", seed)
-    check_seed("length_seed", length_seed)
-    state = init_state(recipe, seed, length_seed)
-    if saver is not None:
-        state = saver.latest(like=state) or state
+    steps = whole_number("steps", steps, least=1)
+    save_every = whole_number("save_every", save_every, least=1)
+    steps_per_dispatch = whole_number("steps_per_dispatch", steps_per_dispatch, least=1)
+    state = start
+    if state is None:
+        state = newest_state(recipe, seed=seed, length_seed=length_seed, saver=saver)
     done = int(state.step)
     if done > steps:
         raise ValueError(
@@ -106,20 +102,47 @@ def train(
     while done < steps:
         to_save = save_every - done % save_every
         count = min(steps_per_dispatch, steps - done, to_save)
-        start = time.perf_counter()
+        began = time.perf_counter()
         state, metrics = dispatch(recipe, state, count, capacity=steps_per_dispatch)
         metrics = StepMetrics(*(np.asarray(series)[:count] for series in metrics))
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - began
         done += count
         if int(state.step) < done:
             raise NonFiniteError(int(state.step), state)
         if on_dispatch is not None:
             on_dispatch(Progress(done, metrics, state, seconds))
         if saver is not None and (done % save_every == 0 or done == steps):
-            saver.save(state, {"loss": float(metrics.loss.mean())})
+            saver.save(state, {"loss": metrics.mean_loss()})
     if saver is not None:
         saver.wait()
     return state
+
+
+def newest_state(
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    length_seed: int | None = None,
+    saver: Saver | None = None,
+) -> TrainState:
+    """Returns the newest state that can be read, or the one before the first step.
+
+    Args:
+        recipe: what is trained, and how.
+        seed: see `train`.
+        length_seed: see `train`.
+        saver: where checkpoints are, or None.
+
+    Raises:
+        ValueError: if a seed is not in 0 .. 2**31 - 1, or no checkpoint can be read.
+    """
+    if recipe.sharding is not None:
+        recipe.sharding.check_one_model()
+    check_seed("seed", whole_number("seed", seed))
+    if length_seed is not None:
+        check_seed("length_seed", whole_number("length_seed", length_seed))
+    state = init_state(recipe, seed, length_seed)
+    return state if saver is None else saver.latest(like=state) or state
 
 
 def dispatch(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from ropejax.nn.answers import likeliest
 from ropejax.tasks.base import Batch
 
 
@@ -36,6 +37,8 @@ class Sums(NamedTuple):
 def batch_sums(logits: Float[Array, "B P V"], batch: Batch) -> Sums:
     """Returns loss and accuracy sums of a batch; padding contributes nothing.
 
+    A place with a NaN among its logits is answered wrongly, whatever its target.
+
     Args:
         logits: the model's output at every token, `[B, P, V]`.
         batch: the batch, with its targets and masks.
@@ -46,7 +49,7 @@ def batch_sums(logits: Float[Array, "B P V"], batch: Batch) -> Sums:
     # Before the loss and not after it: the gradient of an infinite one is not finite.
     logits = jnp.where(batch.target_mask[..., None], logits, 0.0)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-    correct, exact = count_right(jnp.argmax(logits, axis=-1), batch)
+    correct, exact = count_right(likeliest(logits), batch)
     count = lambda mask: jnp.sum(mask, dtype=jnp.float32)
     return Sums(
         loss=jnp.sum(jnp.where(batch.target_mask, losses, 0.0)),
@@ -64,7 +67,8 @@ def count_right(
     """Returns how many scored symbols are right, and how many rows wholly are.
 
     Args:
-        answers: the symbol answered at each place, `[B, P]`.
+        answers: the symbol answered at each place, `[B, P]`; `NO_SYMBOL` is never
+            right.
         batch: the batch, with its targets and masks.
     """
     right = answers == batch.targets

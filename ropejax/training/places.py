@@ -1,4 +1,4 @@
-"""Whether a scheme places tokens where a model's encodings have positions."""
+"""Whether a scheme places tokens where a model's encodings have positions for them."""
 
 from collections.abc import Sequence
 
@@ -15,6 +15,8 @@ def check_reach(
     remedy: str,
 ) -> None:
     """Raises ValueError where tokens get no place, or one beyond an encoding's table.
+
+    Tables of positions, and of streams.
 
     Args:
         scheme: where tokens are placed.
@@ -37,3 +39,11 @@ def check_reach(
                 f"{kind.encoding.title} has positions below {limit} only; {remedy}, or "
                 "choose shorter lengths or another position scheme."
             )
+        for stream, limit in kind.encoding.stream_limits:
+            bound = scheme.stream_bound(stream, num_tokens)
+            if bound is not None and bound > limit:
+                raise ValueError(
+                    f"{what}, with {stream}s up to {bound - 1}, but a table of {limit} "
+                    f"rows; set max_position={bound} or more for "
+                    f"{kind.encoding.title}, or choose shorter lengths."
+                )

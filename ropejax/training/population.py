@@ -21,6 +21,7 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from ropejax.seeds import check_seed
 from ropejax.settings import Settings
 from ropejax.training.optimizer import adam, schedule
 from ropejax.training.step import (
@@ -33,6 +34,7 @@ from ropejax.training.step import (
     train_steps,
     update,
 )
+from ropejax.whole_numbers import whole_number
 
 AXIS = "population"
 """Name of the mesh axis over which members are split."""
@@ -68,6 +70,9 @@ class AdamFamily(Settings):
         final_fraction: end of the schedule as a fraction of its peak.
         clips: cut long gradients.
         decays: decay weights (AdamW).
+
+    Raises:
+        ValueError: if a number is out of range.
     """
 
     steps: int
@@ -75,6 +80,15 @@ class AdamFamily(Settings):
     final_fraction: float = 1.0
     clips: bool = True
     decays: bool = False
+
+    def __post_init__(self):
+        whole_number("steps", self.steps, least=1)
+        schedule(  # refuses what is out of range
+            1.0,
+            steps=self.steps,
+            warmup_steps=self.warmup_steps,
+            final_fraction=self.final_fraction,
+        )
 
     def __call__(self, numbers: Numbers) -> optax.GradientTransformation:
         """Returns the optimizer with these numbers, known or traced.
@@ -155,6 +169,30 @@ class Member(NamedTuple):
     numbers: Numbers
 
 
+def check_members(members: Sequence[Member]) -> None:
+    """Refuses what is no member, before anything is made of it.
+
+    Raises:
+        ValueError: if there is none, one is something else, or a seed or a number is
+            none.
+    """
+    whole_number("the number of members", len(members), least=1)
+    for at, member in enumerate(members):
+        if not isinstance(member, Member) or not isinstance(member.numbers, Numbers):
+            raise ValueError(
+                f"members[{at}] must be Member(seed, Numbers(learning_rate, ...)), got "
+                f"{member!r}."
+            )
+        seed = f"seed of members[{at}]"
+        check_seed(seed, whole_number(seed, member.seed))
+        for name, number in member.numbers._asdict().items():
+            kind = getattr(number, "dtype", None) or type(number)
+            if jnp.shape(number) or not jnp.issubdtype(kind, jnp.number):
+                raise ValueError(
+                    f"{name} of members[{at}] must be a number, got {number!r}."
+                )
+
+
 def strong(numbers: Sequence[Numbers] | Numbers) -> Numbers:
     """Returns numbers as float32 arrays, with a member axis if there are several.
 
@@ -189,16 +227,22 @@ def stack(states: Sequence[TrainState]) -> TrainState:
     """Returns the states of members at the same step as one, with a member axis.
 
     Raises:
-        ValueError: if they are at different steps or have different lengths.
+        ValueError: if there are none, or they are at different steps or have different
+            lengths.
     """
-    first = states[0]
-    for state in states[1:]:
-        if int(state.step) != int(first.step) or bool(
-            jnp.any(state.length_rng != first.length_rng)
-        ):
+    if not states:
+        raise ValueError("states must be of one member at least, got none.")
+    first, steps = states[0], [int(state.step) for state in states]
+    if len(set(steps)) > 1:
+        raise ValueError(
+            f"members of a population are at one step; got steps {steps}, which must "
+            "be trained apart."
+        )
+    for at, state in enumerate(states):
+        if bool(jnp.any(state.length_rng != first.length_rng)):
             raise ValueError(
-                "members of a population are at one step and share a length seed; got "
-                f"steps {[int(state.step) for state in states]}."
+                f"members of a population share a length seed; that of states[{at}] is "
+                "not that of states[0]. Make them with init_member and one length_seed."
             )
     joined = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     # Copies: the stacked state is donated to the program, the given ones are not.

@@ -13,6 +13,7 @@ from ropejax.seeds import check_seed
 from ropejax.training.population import (
     Member,
     Population,
+    check_members,
     check_mesh,
     compiled_member,
     compiled_population,
@@ -24,6 +25,7 @@ from ropejax.training.population import (
 )
 from ropejax.training.population_size import members_at_once
 from ropejax.training.step import StepMetrics, TrainState
+from ropejax.whole_numbers import whole_number
 
 
 class MemberProgress(NamedTuple):
@@ -101,22 +103,22 @@ def train_population(
         The members' states after `steps` steps.
 
     Raises:
-        ValueError: if a number is out of range, a checkpoint is past `steps`, or the
-            mesh has no axis "population".
+        ValueError: if a number is not whole or out of range, there are no members or
+            not as many savers, a checkpoint is past `steps`, or the mesh has no axis
+            "population".
     """
+    check_members(members)
+    if savers is not None and len(savers) != len(members):
+        raise ValueError(
+            f"savers must be one a member, or None for no checkpoints; got "
+            f"{len(savers)} for {len(members)} members."
+        )
     at_once = members_at_once(population, len(members)) if at_once is None else at_once
-    for name, number in (
-        ("steps", steps),
-        ("at_once", at_once),
-        ("steps_per_dispatch", steps_per_dispatch),
-        ("save_every", save_every),
-        ("the number of members", len(members)),
-    ):
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number}.")
-    check_seed("length_seed", length_seed)
-    for member in members:
-        check_seed("a member's seed", member.seed)
+    steps = whole_number("steps", steps, least=1)
+    at_once = whole_number("at_once", at_once, least=1)
+    steps_per_dispatch = whole_number("steps_per_dispatch", steps_per_dispatch, least=1)
+    save_every = whole_number("save_every", save_every, least=1)
+    check_seed("length_seed", whole_number("length_seed", length_seed))
     check_mesh(population, mesh)
     parts = member_parts(population, mesh)
     spread = mesh is not None or parts > 1
@@ -249,5 +251,5 @@ class _Run(NamedTuple):
         """Saves each member in its own folder, unless it has been there before."""
         for place, at in enumerate(places if self.savers is not None else ()):
             if step not in self.savers[at].steps():
-                loss = float(metrics.loss[:, place].mean())
+                loss = metrics.of_member(place).mean_loss()
                 self.savers[at].save(pick(place), {"loss": loss})

@@ -9,10 +9,12 @@ from ropejax.positions.base import PositionScheme
 from ropejax.settings import Settings
 from ropejax.sharding import Sharding
 from ropejax.tasks.base import Task
+from ropejax.training.alphabets import check_alphabets
 from ropejax.training.curriculum import Curriculum
 from ropejax.training.nonfinite import check_policy
 from ropejax.training.places import check_reach
 from ropejax.training.progressive import ProgressiveLoss
+from ropejax.training.reading import check_read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Recipe(Settings):
 
     Raises:
         ValueError: if these do not fit each other: among others, where an encoding has
-            a table of positions that the longest batches leave.
+            a table of positions that the longest batches leave, where the task has
+            symbols that the model does not know, or where no encoding reads what the
+            position scheme says (`ropejax.training.reading`).
     """
 
     model: TransformerSpec
@@ -57,6 +61,8 @@ class Recipe(Settings):
     progressive: ProgressiveLoss | None = None
 
     def __post_init__(self):
+        self._check_kinds()
+        object.__setattr__(self, "buckets", tuple(self.buckets))  # hashable
         check_policy(self.nonfinite)
         if self.progressive is not None:
             self.progressive.check(getattr(self.model, "loops", 1))
@@ -68,7 +74,7 @@ class Recipe(Settings):
                 f"batch_size={self.batch_size}, both at least 1."
             )
         if self.sharding is not None:
-            self.sharding.check(self.model, self.batch_size // self.accumulate)
+            self.sharding.check(self.model, self.batch_size, self.accumulate)
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"buckets must increase, got {self.buckets}.")
         if self.buckets[-1] < self.curriculum.max_length:
@@ -76,9 +82,27 @@ class Recipe(Settings):
                 f"the largest bucket, {self.buckets[-1]}, must hold the curriculum's "
                 f"longest length, {self.curriculum.max_length}."
             )
+        check_alphabets(self.model, self.task)
         for length in self.buckets:
             self.task.check_length(length)
             self._check_places(length)
+        shortest = self.task.num_tokens(self.buckets[0])
+        check_read(
+            self.positions,
+            self.model,
+            shortest,
+            what=f"batches of {self.buckets[0]} symbols are {shortest} tokens",
+        )
+
+    def _check_kinds(self) -> None:
+        """Refuses what is no model's settings, and no optimizer."""
+        for name, known, wanted in (
+            ("model", ("init", "pattern", "dims"), "TransformerSpec(...)"),
+            ("optimizer", ("init", "update"), "ropejax.training.adam(1e-3)"),
+        ):
+            value = getattr(self, name)
+            if not all(hasattr(value, attribute) for attribute in known):
+                raise ValueError(f"{name} must be like {wanted}, got {value!r}.")
 
     def _check_places(self, length: int) -> None:
         """Refuses lengths that cannot be placed where the encodings have positions."""

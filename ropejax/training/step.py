@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
@@ -47,12 +48,35 @@ class StepMetrics(NamedTuple):
         accuracy: fraction of right symbols.
         grad_norm: global norm of the gradient before clipping.
         length: length of the batch, in symbols (the longest if rows differ).
+        outputs: number of symbols that `loss` is the mean over.
+        scored: number of symbols that `accuracy` is the fraction of.
     """
 
     loss: Float[Array, ""]
     accuracy: Float[Array, ""]
     grad_norm: Float[Array, ""]
     length: Int[Array, ""]
+    outputs: Float[Array, ""]
+    scored: Float[Array, ""]
+
+    def mean_loss(self) -> float:
+        """Returns the mean cross-entropy over the outputs of all steps, in nats."""
+        return _mean_over(self.loss, self.outputs)
+
+    def mean_accuracy(self) -> float:
+        """Returns the fraction of right symbols among those of all steps."""
+        return _mean_over(self.accuracy, self.scored)
+
+    def of_member(self, place: int) -> "StepMetrics":
+        """Returns one member's, of metrics `[count, members]`."""
+        return StepMetrics(*(series[:, place] for series in self))
+
+
+def _mean_over(means: Float[Array, " steps"], counts: Float[Array, " steps"]) -> float:
+    """The mean over all that steps were means over: they differ in how much that is."""
+    means, counts = (np.asarray(one, np.float64) for one in (means, counts))
+    total = np.sum(means * counts, where=counts > 0)
+    return float(total / np.sum(counts)) if np.any(counts > 0) else float("nan")
 
 
 @partial(jax.jit, static_argnames="recipe")
@@ -140,6 +164,18 @@ def draw_batch(
     return batch, placement, dropout_rng
 
 
+def step_loops(recipe: Recipe, state: TrainState) -> Rng | None:
+    """Returns the PRNG key of the loops that the next step draws, None without a draw.
+
+    Args:
+        recipe: what is trained, and how.
+        state: the current state; only its step and `length_rng` matter.
+    """
+    if recipe.progressive is None:
+        return None
+    return step_rng(state.length_rng, state.step)
+
+
 def update(
     recipe: Recipe,
     state: TrainState,
@@ -159,11 +195,8 @@ def update(
     Returns:
         The state after the step, and what the step reports.
     """
-    loops_rng = (
-        None if recipe.progressive is None else step_rng(state.length_rng, state.step)
-    )
     grads, sums = gradients(
-        recipe, state.params, batch, placement, dropout_rng, loops_rng
+        recipe, state.params, batch, placement, dropout_rng, step_loops(recipe, state)
     )
     updates, opt_state = recipe.optimizer.update(grads, state.opt_state, state.params)
     metrics = StepMetrics(
@@ -171,6 +204,8 @@ def update(
         accuracy=sums.correct / sums.scored,
         grad_norm=optax.tree.norm(grads),
         length=jnp.int32(0),
+        outputs=sums.outputs,
+        scored=sums.scored,
     )
     after = state._replace(
         step=state.step + 1,

@@ -34,6 +34,13 @@ def case():
     return params, tokens
 
 
+def test_positions_of_another_number_of_layers_are_refused(case):
+    params, tokens = case
+    other = Placement(positions=jnp.zeros((3, 1, 6), jnp.int32), per_layer=True)
+    with pytest.raises(ValueError, match="for 3 layers, but the model has 2; draw"):
+        jax.eval_shape(lambda: SPEC.bind(params)(tokens, other))
+
+
 def by_hand(spec, params, tokens, inject):
     """Layer after layer in a Python loop; `inject(loop, at)`: is x_0 added here?"""
     model = spec.bind(params)

@@ -221,7 +221,8 @@ def test_left_padding_changes_no_logit(rng, name, given):
     model = spec.bind(random_params(spec, rng))
     alone = model(jnp.array([[1, 2, 4]]), Placement())
     valid = jnp.array([[False, False, True, True, True]])
-    where = Placement(positions=count_real(valid)) if given else Placement()
+    where = Placement(positions=count_real(valid), by_place=True)
+    where = where if given else Placement()
     run = jax.jit(lambda x: model(x, where, valid=valid, left_padded=True))
     for pad in (0, 3):
         padded = run(jnp.array([[pad, pad, 1, 2, 4]]))

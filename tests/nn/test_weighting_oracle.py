@@ -51,6 +51,9 @@ def normalized_in_numpy(name, logits, visible, params):
         chosen *= 1 - np.eye(len(visible))
         forgotten = np.cumsum(chosen, axis=-2) - chosen
         return softmax(logits - forgotten, visible)
+    if name == "unit_rows":
+        some = np.where(visible, np.exp(logits), 0)
+        return some / np.sqrt((some**2).sum(-1, keepdims=True))
     if name == "relu_squared":
         return np.where(visible, np.maximum(logits, 0) ** 2 / counts, 0)
     if name == "entmax":
@@ -95,6 +98,8 @@ def attention_in_numpy(params, x, normalizer="softmax", qk_norm="none", scaling=
     logits = scale * np.einsum("bnth,bnsh->bnts", q, k)
     if qk_norm == "cosine":
         logits = logits * 4 * np.log(np.maximum(n, 2))
+    if scaling == "head":
+        logits = logits * own["row_scale"]["s"][:, None, None]
     if scaling == "ssmax":
         logits = logits * own["row_scale"]["s"][:, None, None] * np.log(n)
     if scaling == "adaptive":

@@ -1,5 +1,6 @@
 """Few shapes serve all lengths, and each length gets the smallest that holds it."""
 
+import numpy as np
 import pytest
 
 from ropejax.training.buckets import bucket_of, even_buckets, grid_buckets
@@ -32,6 +33,19 @@ def test_shapes_are_the_same_whatever_lengths_are_asked_for():
 )
 def test_even_buckets_end_at_the_longest_length(max_length, count, expected):
     assert even_buckets(max_length, count) == expected
+
+
+@pytest.mark.parametrize("given", [5.0, True, "5"])
+def test_sizes_that_are_not_whole_are_refused(given):
+    with pytest.raises(ValueError, match="max_length must be a whole number"):
+        even_buckets(given, 1)
+    with pytest.raises(ValueError, match="each of lengths must be a whole number"):
+        grid_buckets([given])
+
+
+def test_integers_of_numpy_are_lengths_as_well():
+    """`np.arange(1, 501)` is how many would write lengths."""
+    assert grid_buckets(np.arange(1, 65)) == grid_buckets(range(1, 65))
 
 
 @pytest.mark.parametrize("bad", [(0, 1), (5, 0)])

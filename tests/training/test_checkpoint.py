@@ -327,6 +327,11 @@ def remove_the_manifest(path):
     (path / "state" / "manifest.ocdbt").unlink()
 
 
+def spoil_the_shapes(path):
+    (file,) = (path / "state" / "array_metadatas").iterdir()
+    file.write_text("garbage")
+
+
 def spoil_the_description(path):
     (path / "about" / "metadata").write_text('{"leaves": ')
 
@@ -344,6 +349,7 @@ def empty_the_folder(path):
         flip_a_bit_of_the_largest_file,
         cut_the_largest_file,
         remove_the_manifest,
+        spoil_the_shapes,
         spoil_the_description,
         empty_the_folder,
     ],
@@ -370,15 +376,47 @@ def opened(folder):
     return checkpoints, checkpoints.latest(like=big_state(0))
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (remove_the_manifest, "manifest.ocdbt is missing"),
+        (spoil_the_shapes, "array_metadatas/process_0: Expecting value"),
+    ],
+)
+def test_arrays_that_are_known_to_be_damaged_are_not_read(
+    tmp_path, monkeypatch, damage, reason
+):
+    """Their readers would still print errors when they are waited for no more."""
+    save_some(tmp_path, [1])
+    damage(tmp_path / "1")
+    monkeypatch.setattr("ropejax.training.checkpoint._reader", None)
+    with pytest.raises(ValueError, match=rf"/1 is damaged \({reason}"):
+        Checkpoints(tmp_path, read_only=True).at(1, a_state(0))
+
+
+def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    folder = tmp_path / "checkpoints"
+    save_some(folder, [1, 2])
+    forbidden, access = folder / "2" / "state", os.access
+    allowed = lambda path, how: path != forbidden and access(path, how)
+    monkeypatch.setattr(os, "access", allowed)
+    with pytest.raises(ValueError, match=rf"^{forbidden} cannot be read \(Permission"):
+        Checkpoints(folder).latest(like=a_state(0))
+    assert sorted(tmp_path.iterdir()) == [folder]
+
+
 def big_state(step: int) -> TrainState:
     """Noise, so that its bytes fill most of the files."""
     kernel = jax.random.normal(jax.random.key(step), (64, 64))
     return a_state(step)._replace(params={"kernel": kernel})
 
 
-def test_lost_metrics_cost_a_checkpoint_its_rank_only(tmp_path):
+@pytest.mark.parametrize(
+    "content", ["", "null", "[]", "3.5", '{"loss": "x"}', '{"loss": 1, "other": null}']
+)
+def test_lost_metrics_cost_a_checkpoint_its_rank_only(tmp_path, content):
     save_some(tmp_path, [1, 2, 3], [3.0, 2.0, 1.0])
-    (tmp_path / "3" / "metrics" / "metrics").write_text("")
+    (tmp_path / "3" / "metrics" / "metrics").write_text(content)
     with pytest.raises(ValueError, match="3/metrics/metrics cannot be read"):
         Checkpoints(tmp_path, read_only=True)
     with pytest.warns(CheckpointWarning, match="/3 has lost its metrics"):
@@ -386,6 +424,29 @@ def test_lost_metrics_cost_a_checkpoint_its_rank_only(tmp_path):
     assert checkpoints.best_step() == 2
     assert_equal_bits(raw(checkpoints.latest(a_state(0))), raw(a_state(3)))
     assert Checkpoints(tmp_path, read_only=True).best_step() == 2
+
+
+def test_a_folder_in_the_place_of_metrics_is_dropped(tmp_path):
+    save_some(tmp_path, [1, 2], [2.0, 1.0])
+    metrics = tmp_path / "2" / "metrics" / "metrics"
+    metrics.unlink()
+    metrics.mkdir()
+    with pytest.warns(CheckpointWarning, match="/2 has lost its metrics"):
+        checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.best_step() == 1
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"seed": np.int64(3)}, {"weights": np.ones(2)}, {1, 2}]
+)
+def test_metadata_that_is_not_json_is_refused_before_it_is_written(tmp_path, metadata):
+    with pytest.raises(ValueError, match="metadata must be JSON values by name"):
+        Checkpoints(tmp_path, metadata=metadata)
+    checkpoints = Checkpoints(tmp_path, metadata=lambda: metadata)
+    with pytest.raises(ValueError, match="metadata must be JSON values by name"):
+        checkpoints.save(a_state(1), {"loss": 1.0})
+    checkpoints.close()
+    assert checkpoints.steps() == []
 
 
 def test_if_all_are_damaged_training_does_not_silently_start_again(tmp_path):

@@ -1,5 +1,7 @@
 """Length curricula against their stated distributions."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +57,29 @@ def test_reverse_exponential_grows_by_its_base_a_symbol(rng):
     assert np.abs(counts - expected).max() < 5 * 71  # five binomial deviations
 
 
+@pytest.mark.parametrize(
+    ("base", "length"), [(1e39, 10), (1e308, 10), (1e-39, 1), (1e-308, 1)]
+)
+def test_reverse_exponential_of_bases_beyond_float32(rng, base, length):
+    assert set(draws(ReverseExponential(10, base=base), rng, count=50)) == {length}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "step", "top"),
+    [
+        ({"amount": 2**30, "every": 1}, 1, 500),
+        ({"amount": 2**30}, 0, 1),
+        ({"amount": 2**31 - 2, "every": 2**31 - 2}, 2**31 - 2, 500),
+        ({"max_length": 2**31 - 2, "every": 1, "amount": 2**30}, 1, 2**30 + 1),
+        ({"max_length": 2**31 - 2, "every": 1, "amount": 2**30}, 2, 2**31 - 2),
+        ({"max_length": 2**16, "every": 1}, 2**31 - 1, 2**16),
+    ],
+)
+def test_increasing_grows_without_overflow(rng, numbers, step, top):
+    curriculum = Increasing(**{"max_length": 500} | numbers, sample_all=False)
+    assert int(curriculum(rng, jnp.int32(step))) == top
+
+
 @pytest.mark.parametrize("make", CURRICULA.values())
 def test_lengths_below_one_are_refused(make):
     with pytest.raises(ValueError, match="max_length"):
@@ -68,6 +93,11 @@ def test_lengths_below_one_are_refused(make):
         (lambda: Increasing(4, every=0), "every"),
         (lambda: Increasing(4, amount=0), "amount"),
         (lambda: ReverseExponential(4, base=0.0), "base"),
+        (lambda: ReverseExponential(4, base=math.inf), "base must be finite, got inf"),
+        (lambda: ReverseExponential(4, base=math.nan), "base must be finite, got nan"),
+        (lambda: Increasing(4, every=2**40), f"every must be at most .* got {2**40}"),
+        (lambda: Increasing(4, amount=2**31), f"amount must be at most .*{2**31}"),
+        (lambda: Uniform(2**31 - 1), "max_length must be at most 2147483646, got"),
     ],
 )
 def test_options_out_of_range_are_refused(make, message):

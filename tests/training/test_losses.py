@@ -63,3 +63,17 @@ def test_accuracy_does_not_depend_on_how_examples_are_batched(parts, right):
     total = jax.tree.map(lambda *x: sum(x), *[sums_of(part) for part in parts])
     assert float(total.correct / total.scored) == pytest.approx(right)
     assert isinstance(total, Sums)
+
+
+def test_a_place_with_nan_is_wrong_whatever_its_target():
+    """Of two rows answered rightly, one lost at one place keeps what is beside it."""
+    logits = jax.nn.one_hot(jnp.zeros((2, 3), int), 4)
+    ones = np.ones((2, 3), bool)
+    batch = make_batch(np.zeros((2, 3), int), ones, ones)
+    lost = batch_sums(logits.at[0, 1, 0].set(jnp.nan), batch)
+    assert (float(lost.correct), float(lost.exact)) == (5, 1)
+    unasked = batch._replace(target_mask=batch.target_mask.at[0, 1].set(False))
+    unasked = unasked._replace(score_mask=unasked.target_mask)
+    sums = batch_sums(logits.at[0, 1, 0].set(jnp.nan), unasked)
+    assert (float(sums.correct), float(sums.exact)) == (5, 2)
+    assert np.isfinite(sums.loss)

@@ -155,7 +155,7 @@ def test_a_chunk_too_small_for_the_devices_is_filled_up_with_copies(monkeypatch)
     def none_taken(population, states, numbers, count, **_):
         seen.append(np.asarray(numbers.learning_rate).tolist())
         series = jnp.zeros((3, 2))
-        return states, StepMetrics(series, series, series, series)
+        return states, StepMetrics(*[series] * len(StepMetrics._fields))
 
     monkeypatch.setattr(population_loop, "compiled_population", none_taken)
     members = [Member(seed, Numbers(rate, 0.1)) for seed, rate in enumerate((1, 2, 3))]
@@ -314,3 +314,47 @@ def test_settings_out_of_range_are_refused():
     one = init_member(POPULATION, MEMBERS[0], 0)
     with pytest.raises(ValueError, match="share a length seed"):
         stack([one, init_member(POPULATION, MEMBERS[1], 1)])
+    with pytest.raises(ValueError, match=r"at one step; got steps \[0, 1\]"):
+        stack([one, one._replace(step=jnp.int32(1))])
+    with pytest.raises(ValueError, match="one member at least"):
+        stack([])
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([(3, Numbers(1e-2, 0.1))], r"members\[0\] must be Member\(seed, Numbers"),
+        ([MEMBERS[0], Member(3, 1e-2)], r"members\[1\] must be Member"),
+        ([Member(0.5, MEMBERS[0].numbers)], r"seed of members\[0\] must be a whole"),
+        ([Member(-1, MEMBERS[0].numbers)], r"seed of members\[0\] must be in 0"),
+        ([Member(0, Numbers("1e-2", 0.1))], r"learning_rate of members\[0\] must be a"),
+        ([Member(0, Numbers(True, 0.1))], r"learning_rate of members\[0\] must be a"),
+        ([Member(0, Numbers(np.ones(2), 0.1))], r"learning_rate of members\[0\]"),
+    ],
+)
+def test_what_is_no_member_is_refused(members, message):
+    with pytest.raises(ValueError, match=message):
+        train_population(POPULATION, members, steps=1)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("savers", [[], [None], [None] * 3])
+def test_savers_are_one_a_member(savers):
+    with pytest.raises(ValueError, match=f"got {len(savers)} for 2 members"):
+        train_population(POPULATION, MEMBERS, steps=1, savers=savers)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"steps": 2.0}, "steps must be a whole number"),
+        ({"steps": 5, "warmup_steps": 5}, "warmup_steps must be below steps=5"),
+        ({"steps": 5, "final_fraction": 1.5}, "final_fraction must be in"),
+    ],
+)
+def test_a_family_that_cannot_be_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        AdamFamily(**given)

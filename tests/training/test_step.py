@@ -13,6 +13,7 @@ from ropejax.positions import Consecutive, Randomized
 from ropejax.training import Fixed, Uniform, init_state, train
 from ropejax.training.losses import batch_sums
 from ropejax.training.step import (
+    StepMetrics,
     apply_model,
     draw_batch,
     step_lengths,
@@ -93,6 +94,27 @@ def test_any_number_of_steps_a_dispatch_runs_one_program_and_gives_the_same_numb
     assert_trees_equal(metrics, joined)
     assert run._cache_size() == 1
     assert len(set(np.asarray(metrics.length))) > 1
+    # Strings of one length in a batch of four, each of their symbols asked for.
+    np.testing.assert_array_equal(metrics.outputs, 4 * metrics.length)
+    np.testing.assert_array_equal(metrics.scored, 4 * metrics.length)
+
+
+def test_means_over_steps_are_over_symbols_and_not_means_of_means():
+    """Fault B25: 30 symbols at 1 nat and 10 at 4 are 1.75 nats a symbol, not 2.5."""
+    steps = {"grad_norm": np.ones(3), "length": np.array([3, 1, 1])}
+    metrics = StepMetrics(
+        loss=np.array([1.0, 4.0, np.nan]),
+        accuracy=np.array([1.0, 0.5, np.nan]),
+        outputs=np.array([30.0, 10.0, 0.0]),  # the last one asked for nothing
+        scored=np.array([1.0, 3.0, 0.0]),
+        **steps,
+    )
+    assert metrics.mean_loss() == 1.75
+    assert metrics.mean_accuracy() == 0.625
+    stacked = StepMetrics(*(np.stack([one, one + 1], axis=1) for one in metrics))
+    assert stacked.of_member(0).mean_loss() == 1.75
+    nothing = metrics._replace(outputs=np.zeros(3))
+    assert np.isnan(nothing.mean_loss())
 
 
 def test_other_seeds_give_other_data_and_the_lengths_follow_their_own_seed():

@@ -19,6 +19,7 @@ from ropejax.nn.dropout import check_rate, dropout
 from ropejax.nn.parameters import projection_init
 from ropejax.nn.recurrent.cells import Cell, CellSettings, Row
 from ropejax.nn.transformer import LayerKind
+from ropejax.padding import check_padding_behind
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
 
@@ -149,8 +150,9 @@ class Recurrent(nnx.Module):
             before it, and, of a Tape-RNN, on the row's numbers of tokens.
 
         Raises:
-            ValueError: if `segments` are given.
+            ValueError: if `segments` are given, or padding is known not to come last.
         """
+        check_padding_behind(valid)
         if segments is not None:
             raise ValueError(
                 "a recurrent model reads one sequence a row; unpack the segments."

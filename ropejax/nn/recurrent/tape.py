@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ropejax.nn.parameters import projection_init
 from ropejax.nn.recurrent.cells import CellSettings, HiddenUnits, Row, check_activation
+from ropejax.settings import make_tuples
 
 MOVES = ("stay", "right", "left", "jump right", "jump left")
 
@@ -105,6 +106,7 @@ class TapeRNN(CellSettings):
     activation: str = "relu"
 
     def __post_init__(self):
+        make_tuples(self)
         check_activation(self.activation)
         least = {"num_tapes": 1, "cell_width": 1, "num_cells": 0}
         for name, bound in least.items():

@@ -1,0 +1,91 @@
+"""What cannot be scored is refused before anything is compiled."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ropejax.nn import TransformerSpec
+from ropejax.positions.base import PositionScheme
+from ropejax.seeds import check_seed
+from ropejax.tasks.base import Task
+from ropejax.training.alphabets import check_alphabets
+from ropejax.training.buckets import bucket_of, grid_buckets
+from ropejax.training.places import check_reach
+from ropejax.training.reading import check_read
+from ropejax.whole_numbers import whole_number
+
+
+class Amounts(NamedTuple):
+    """How much is scored, in whole numbers of Python.
+
+    Attributes:
+        lengths: input lengths, increasing, each once.
+        buckets: increasing lengths to which batches are padded.
+        samples: rows a length.
+        draws: position draws a length.
+        seed: determines examples and positions.
+    """
+
+    lengths: tuple[int, ...]
+    buckets: tuple[int, ...]
+    samples: int
+    draws: int
+    seed: int
+
+
+def checked(
+    model: TransformerSpec,
+    task: Task,
+    positions: PositionScheme,
+    lengths: Iterable[int],
+    *,
+    samples: int,
+    draws: int,
+    seed: int,
+    buckets: Iterable[int] | None,
+    padded: Callable[[int], int] | None = None,
+) -> Amounts:
+    """Returns what is to be scored; arguments are those of `counted_by_length`.
+
+    Raises:
+        ValueError: as `ropejax.evaluation.evaluate`.
+    """
+    check_alphabets(model, task)
+    lengths = sorted(set(_whole("lengths", lengths)))
+    sizes = grid_buckets(lengths) if buckets is None else _whole("buckets", buckets)
+    amounts = Amounts(
+        lengths=tuple(lengths),
+        # A bucket beyond every length asked for need only hold the longest of them.
+        buckets=tuple(min(size, max(lengths, default=size)) for size in sorted(sizes)),
+        samples=whole_number("samples", samples),
+        draws=whole_number("draws", draws),
+        seed=whole_number("seed", seed),
+    )
+    check_seed("seed", amounts.seed)
+    samples, draws = amounts.samples, amounts.draws
+    if draws < 1 or samples < 1 or samples % draws:
+        raise ValueError(
+            f"{draws=} must divide {samples=}, so that each draw places as many rows."
+        )
+    for length in amounts.lengths:
+        task.check_length(length)
+        bucket_of(length, amounts.buckets)
+    for size in amounts.buckets:
+        num_tokens = task.num_tokens(size)
+        what = f"test inputs of {size} symbols are {num_tokens} tokens"
+        if padded is not None and padded(num_tokens) > num_tokens:
+            num_tokens = padded(num_tokens)
+            what += f", padded to {num_tokens} to divide over the mesh"
+        remedy = "train it with a larger max_position"
+        check_reach(positions, model.pattern, num_tokens, what=what, remedy=remedy)
+        check_read(positions, model, num_tokens, what=what)
+    return amounts
+
+
+def _whole(name: str, values: Iterable[int]) -> list[int]:
+    """Whole numbers of the host, of whatever integers they were."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise ValueError(
+            f"{name} must be whole numbers one by one, such as [3] or range(1, 4), got "
+            f"{values!r}."
+        )
+    return [whole_number(f"each of {name}", value) for value in values]

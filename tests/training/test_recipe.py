@@ -1,0 +1,96 @@
+"""A recipe whose parts do not go together is refused when it is put together."""
+
+import dataclasses
+
+import pytest
+
+from ropejax.encodings import Learned, Rotary, compose
+from ropejax.nn import LayerKind
+from ropejax.positions import Abacus, Consecutive
+from ropejax.tasks import BucketSort, EvenPairs, ReverseString
+from ropejax.training import train
+from tests.training.tiny import tiny_recipe
+
+pytestmark = pytest.mark.fast
+
+
+def model_with(encoding):
+    return dataclasses.replace(tiny_recipe().model, pattern=(LayerKind(encoding),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": 1e-3}, r"optimizer must be like ropejax.training.adam\(1e-3\)"),
+        ({"model": None}, r"model must be like TransformerSpec\(...\), got None"),
+        ({"buckets": [4]}, "largest bucket, 4, must hold"),
+        ({"buckets": (4, 6.0)}, "buckets must be a tuple of a whole number each"),
+        ({"task": BucketSort()}, "num_symbols=3 must be at least 6 for Bucket Sort"),
+        (
+            {"task": ReverseString(vocab_size=3)},
+            "num_symbols=3 must be at least 4 .* num_symbols=4 and num_outputs=3",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(tiny_recipe(), **changes)
+
+
+def test_a_model_may_know_more_symbols_than_the_task_has():
+    larger = tiny_recipe("bucket_sort").model
+    assert tiny_recipe("even_pairs", model=larger).task == EvenPairs()
+
+
+def test_outputs_are_counted_apart_from_symbols():
+    recipe = tiny_recipe("bucket_sort")
+    fewer = dataclasses.replace(recipe.model, num_outputs=2)
+    with pytest.raises(ValueError, match="num_outputs=2 must be at least 5 for Bucket"):
+        dataclasses.replace(recipe, model=fewer)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", 1.5),
+        ("steps", True),
+        ("steps_per_dispatch", 2.0),
+        ("save_every", "5"),
+        ("seed", 0.5),
+        ("length_seed", 0.5),
+    ],
+)
+def test_numbers_that_are_not_whole_train_nothing(name, value):
+    numbers = {"steps": 1} | {name: value}
+    with pytest.raises(ValueError, match=f"^{name} must be a whole number, got"):
+        train(tiny_recipe(), **numbers)
+
+
+def test_buckets_in_a_list_are_those_in_a_tuple():
+    """A list could not be a static argument, which a recipe is."""
+    recipe = tiny_recipe()
+    listed = dataclasses.replace(recipe, buckets=list(recipe.buckets))
+    assert listed == recipe
+    assert hash(listed) == hash(recipe)
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        Learned(max_position=15, stream="digit"),
+        compose(Rotary(), Learned(max_position=15, stream="digit")),
+    ],
+)
+def test_streams_must_fit_their_table_as_positions_must(encoding):
+    """Batches of 6 symbols are 12 tokens: digits to 12, and 3 more with an offset."""
+    positions = Abacus(digits=(0, 1), max_offset=3)
+    with pytest.raises(ValueError, match="digits up to 15, but a table of 15 rows"):
+        tiny_recipe(model=model_with(encoding), positions=positions)
+    enough = Learned(max_position=16, stream="digit")
+    assert tiny_recipe(model=model_with(enough), positions=positions)
+
+
+def test_a_learned_table_must_hold_the_longest_batch():
+    with pytest.raises(ValueError, match="12 tokens, .* below 11 only"):
+        tiny_recipe(model=model_with(Learned(11)), positions=Consecutive())
+    assert tiny_recipe(model=model_with(Learned(12)), positions=Consecutive())
