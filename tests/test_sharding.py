@@ -4,6 +4,7 @@ import dataclasses
 from functools import partial
 
 import jax
+import numpy as np
 import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
@@ -56,11 +57,41 @@ def test_one_axis_may_be_the_rest_of_the_devices():
         ({"dta": 8}, "Did you mean 'data'"),
         ({"data": 0}, "'data' must be a positive integer, or -1"),
         ({"data": 8.0}, "'data' must be a positive integer, or -1"),
+        ({"data": True}, "'data' must be a positive integer, or -1"),
+        ({"data": "8"}, "got '8'"),
+        ({5: 8}, "not 5"),
+        (["data"], r"sizes by axis, such as {'data': 8}, got \['data'\]"),
     ],
 )
 def test_meshes_that_do_not_fit_the_devices_are_refused(sizes, message):
     with pytest.raises(ValueError, match=message):
         mesh_sizes(sizes, 8)
+
+
+@pytest.mark.parametrize("number", [0, -8, 8.0, None])
+def test_a_mesh_has_devices(number):
+    with pytest.raises(ValueError, match="the number of devices must be"):
+        abstract_mesh({"data": -1}, number)
+    with pytest.raises(ValueError, match="the number of devices must be at least 1"):
+        make_mesh({"data": -1}, devices=[])
+
+
+def test_sizes_may_be_numbers_of_numpy():
+    sizes = mesh_sizes({"data": np.int64(-1), "tensor": np.int32(2)}, np.int64(8))
+    assert sizes == mesh_sizes({"data": 4, "tensor": 2}, 8)
+    assert all(type(size) is int for size in sizes.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ((("embed", "fsdp"),), "'embed' must have a tuple of mesh axes, got 'fsdp'"),
+        ({"embed": "fsdp"}, "Rules.of takes a mapping"),
+    ],
+)
+def test_rules_are_pairs(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Rules(changes)
 
 
 def test_rules_can_be_changed_and_misspellings_are_named():
@@ -216,7 +247,9 @@ def test_models_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="num_kv_heads=4 does not divide over 8"):
         sharding.check(spec_of(ENCODINGS["none"]()), 8)
     wide = spec_of(ENCODINGS["none"](), DIMS._replace(num_kv_heads=8))
-    with pytest.raises(ValueError, match="batch_size=6 .* 4 or 8"):
+    with pytest.raises(
+        ValueError, match="batch_size=6 .* batch_size=4 or batch_size=8"
+    ):
         sharding.check(wide, 6)
     sharding.check(wide, 8)
 
@@ -248,13 +281,13 @@ def test_a_sequence_is_padded_to_divide():
             "ulysses",
             "rope",
             {"dims": DIMS._replace(num_heads=6, num_kv_heads=2)},
-            "under sequence_form='ulysses', num_heads=6 does not .* 4 or 8",
+            "under sequence_form='ulysses', num_heads=6 does not .* with sequence=2.",
         ),
         (
             "ulysses",
             "rope",
             {"dims": DIMS._replace(num_kv_heads=2)},
-            "under sequence_form='ulysses', num_kv_heads=2 does not .* are 4",
+            "under sequence_form='ulysses', num_kv_heads=2 does .* with sequence=2.",
         ),
         (
             "ulysses",
@@ -300,9 +333,12 @@ def test_key_heads_are_cut_with_query_heads():
 def test_uneven_rows_are_refused_with_the_nearest_that_are_even():
     """Fault B25: 19 rows over 4 devices."""
     mesh = make_mesh({"data": 4}, devices=jax.devices()[:4])
-    with pytest.raises(ValueError, match="batch_size=19 .* 4 devices .* 16 or 20"):
+    with pytest.raises(
+        ValueError, match="batch_size=19 .* 4 devices .*=16 or batch_size=20"
+    ):
         dataclasses.replace(tiny_recipe(), batch_size=19, sharding=Sharding(mesh))
-    with pytest.raises(ValueError, match="batch_size=19 .* 4 devices .* 16 or 20"):
+    message = "batch_size=57 / accumulate=3 = 19 .* 4 devices .*=48 or batch_size=60"
+    with pytest.raises(ValueError, match=message):
         dataclasses.replace(
             tiny_recipe(), batch_size=57, accumulate=3, sharding=Sharding(mesh)
         )

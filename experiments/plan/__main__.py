@@ -107,12 +107,13 @@ def _sizes(text: str) -> dict[str, int]:
 def _sizes_of(config) -> dict[str, int]:
     """Returns sizes by mesh axis of the config itself."""
     from experiments.building.mesh import AXES
+    from ropejax.sharding.mesh import REST
 
     sizes = {axis: config.mesh[axis] for axis in AXES}
-    rest = [axis for axis, size in sizes.items() if size < 1]
+    rest = [axis for axis, size in sizes.items() if size == REST]
     if rest:
         raise command.UsageError(
-            f"mesh.{rest[0]}={sizes[rest[0]]} depends on the devices; give a size by "
+            f"mesh.{rest[0]}={REST} depends on the devices; give a size by "
             f"--mesh or --config.mesh.{rest[0]}."
         )
     return sizes
@@ -135,7 +136,8 @@ def _as_dict(plan, hardware, dtype: str) -> dict:
     """Returns everything that is printed, as plain values."""
     from experiments.plan.costs import roofline
 
-    fields = plan._asdict() | {"peak_bytes": plan.peak_bytes}
+    fields = plan._asdict()
+    fields |= {"update_bytes": plan.update_bytes, "peak_bytes": plan.peak_bytes}
     fields["hardware"] = dataclasses.asdict(hardware)
     fields["shapes"] = [
         shape._asdict()
@@ -161,10 +163,12 @@ def _show(plan, hardware, dtype: str) -> None:
     table.add_column("bytes", justify="right")
     for what, size in (
         (f"parameters ({plan.parameters:,} numbers in all)", plan.parameter_bytes),
-        ("gradients", plan.gradient_bytes),
         ("optimizer state", plan.optimizer_bytes),
-        ("activations, longest bucket", plan.peak_bytes - _fixed(plan)),
-        ("together", plan.peak_bytes),
+        ("backward pass: gradients", plan.gradient_bytes),
+        ("  gathered: a layer, and its gradient", plan.gathered_bytes),
+        ("  activations, longest bucket", plan.activation_bytes),
+        ("update: gradients, and a copied state", plan.update_bytes),
+        ("at a time, at most", plan.peak_bytes),
         ("of", hardware.memory_gb * 1e9),
     ):
         table.add_row(what, _bytes(size))
@@ -201,21 +205,16 @@ def _advise(plan, hardware, fits: bool) -> None:
     if fits:
         print("It fits.")
         return
-    fixed = _fixed(plan)
     way = (
         "a larger fsdp or tensor axis"
-        if fixed > plan.peak_bytes - fixed
-        else "a smaller train.batch_size, train.accumulate, or a larger data or "
-        "sequence axis"
+        if plan.activation_bytes < plan.peak_bytes / 2
+        else "a larger train.accumulate, a smaller train.batch_size, or a larger data "
+        "or sequence axis"
     )
     print(
         f"It does not fit: a device needs {_bytes(plan.peak_bytes)} of "
-        f"{_ROOM * hardware.memory_gb:.0f} GB that can be used; try {way}."
+        f"{_bytes(_ROOM * hardware.memory_gb * 1e9)} that can be used; try {way}."
     )
-
-
-def _fixed(plan) -> float:
-    return plan.parameter_bytes + plan.gradient_bytes + plan.optimizer_bytes
 
 
 def _bytes(size: float) -> str:

@@ -1,10 +1,7 @@
 """What a training step will cost, found from shapes alone: nothing is compiled or run.
 
-* Operations are counted from the program's text with the dense attention engine, so
-  they hold every pair of a query and a key, as is usual for model FLOPs utilization; an
-  engine that skips what a mask rules out does less.
-* Activations are what the forward pass keeps for the backward pass, as JAX's own
-  derivative says, the largest array in between, and what comes of other devices.
+* Operations are counted from the program's text: `experiments.plan.counting`.
+* Memory is that of arrays which must be there at once: `experiments.plan.memory`.
 * Communication is what the usual algorithms send: `experiments.plan.sending`.
 """
 
@@ -13,15 +10,14 @@ import math
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
+from experiments.plan.counting import step_operations as step_operations
 from experiments.plan.hardware import Hardware
-from experiments.plan.sending import check_known, received_bytes, sent_bytes
-from ropejax.attention.sequence_parallel import needs_whole_rows
-from ropejax.operations import Operations, count_operations, largest_array
+from experiments.plan.memory import activation_bytes, gathered_bytes
+from experiments.plan.sending import check_known, sent_bytes
+from ropejax.operations import Operations
 from ropejax.sharding import Sharding
-from ropejax.training.losses import batch_sums
-from ropejax.training.step import Recipe, apply_model, draw_batch, init_state
+from ropejax.training.step import Recipe, init_state
 from ropejax.typing import Params
 
 
@@ -31,8 +27,10 @@ class Shape(NamedTuple):
     Attributes:
         bucket: the input length that it is padded to.
         tokens: tokens a sequence, placeholders included.
-        operations: of the whole step, all devices together, but the optimizer's.
-        activation_bytes: kept for the backward pass, on one device.
+        operations: of the whole step, all devices together, but the optimizer's; the
+            mean where a progressive loss draws what is computed.
+        activation_bytes: kept for the backward pass, and the largest that come and go,
+            on one device.
         sent_bytes: what a device sends, by mesh axis.
     """
 
@@ -50,8 +48,10 @@ class Plan(NamedTuple):
         devices: how many.
         parameters: how many numbers are learned.
         parameter_bytes: on one device.
-        gradient_bytes: on one device.
+        gradient_bytes: on one device; twice where parts of a batch add theirs up.
         optimizer_bytes: on one device.
+        gathered_bytes: parameters in whole, a layer at a time, and their gradients, on
+            a device that has parts of them.
         shapes: a step's cost in each bucket.
     """
 
@@ -60,13 +60,28 @@ class Plan(NamedTuple):
     parameter_bytes: float
     gradient_bytes: float
     optimizer_bytes: float
+    gathered_bytes: float
     shapes: tuple[Shape, ...]
 
     @property
     def peak_bytes(self) -> float:
-        """Memory of one device at the longest bucket."""
-        fixed = self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
-        return fixed + max(shape.activation_bytes for shape in self.shapes)
+        """Memory of one device at the longest bucket: backward pass, or update."""
+        held = self.parameter_bytes + self.optimizer_bytes
+        backward = self.gradient_bytes + self.gathered_bytes + self.activation_bytes
+        return held + max(backward, self.update_bytes)
+
+    @property
+    def activation_bytes(self) -> float:
+        """Activations at the longest bucket."""
+        return max(shape.activation_bytes for shape in self.shapes)
+
+    @property
+    def update_bytes(self) -> float:
+        """Gradients, and the copy that compilers may make of the optimizer's state.
+
+        They do where they cannot tell that each number is read before it is replaced.
+        """
+        return self.parameter_bytes + self.optimizer_bytes
 
 
 class Roofline(NamedTuple):
@@ -111,26 +126,13 @@ def make_plan(recipe: Recipe) -> Plan:
         devices=1 if sharding is None else sharding.mesh.size,
         parameters=parameters,
         parameter_bytes=params_bytes,
-        gradient_bytes=params_bytes,
+        gradient_bytes=params_bytes * (2 if recipe.accumulate > 1 else 1),
         optimizer_bytes=sum(map(local, _leaves(state, "opt_state"))),
+        gathered_bytes=gathered_bytes(recipe, sharding, state.params),
         shapes=tuple(
             _shape(alone, sharding, state, bucket) for bucket in recipe.buckets
         ),
     )
-
-
-def step_operations(recipe: Recipe, bucket: int) -> Operations:
-    """Returns the operations of a step in a bucket, but the optimizer's.
-
-    Args:
-        recipe: what is trained, and how.
-        bucket: the input length that the batch is padded to.
-    """
-    # Spelled out, attention has loops of known lengths.
-    part, lengths = _part(_with_engine(recipe, "dense"))
-    state = jax.eval_shape(lambda: init_state(part, 0))
-    grad = jax.grad(_loss(part, bucket))
-    return count_operations(grad, state.params, state, lengths).times(recipe.accumulate)
 
 
 def roofline(plan: Plan, shape: Shape, hardware: Hardware, dtype: str) -> Roofline:
@@ -181,104 +183,14 @@ def _local_bytes(sharding: Sharding | None, recipe: Recipe, state):
 
 def _shape(recipe, sharding, state, bucket: int) -> Shape:
     """The cost of a step in one bucket."""
-    part, lengths = _part(recipe)
     tokens = recipe.task.num_tokens(bucket)
     return Shape(
         bucket=bucket,
         tokens=tokens,
         operations=step_operations(recipe, bucket),
-        activation_bytes=_activations(part, sharding, state, lengths, bucket),
+        activation_bytes=activation_bytes(recipe, sharding, bucket),
         sent_bytes=sent_bytes(recipe, sharding, tokens, state.params),
     )
-
-
-def _part(recipe: Recipe) -> tuple[Recipe, jax.ShapeDtypeStruct]:
-    """The recipe of rows that are computed at once, on one device; their lengths."""
-    rows = recipe.batch_size // recipe.accumulate
-    part = dataclasses.replace(recipe, batch_size=rows, accumulate=1, sharding=None)
-    return part, jax.ShapeDtypeStruct((rows,), jnp.int32)
-
-
-def _loss(recipe: Recipe, bucket: int):
-    """The loss of a batch in a bucket, a function of (params, state, lengths)."""
-
-    def loss(params, state, lengths):
-        batch, placement, rng = draw_batch(recipe, state, lengths, bucket)
-        logits = apply_model(recipe.model, params, batch, placement, rng=rng)
-        sums = batch_sums(logits, batch)
-        return sums.loss / sums.outputs
-
-    return loss
-
-
-def _with_engine(recipe: Recipe, engine: str) -> Recipe:
-    """The recipe with another attention engine."""
-    if not hasattr(recipe.model, "settings"):
-        return recipe
-    settings = dataclasses.replace(recipe.model.settings, implementation=engine)
-    model = dataclasses.replace(recipe.model, settings=settings)
-    return dataclasses.replace(recipe, model=model)
-
-
-def _activations(recipe, sharding, state, lengths, bucket: int) -> float:
-    """Bytes that a device keeps from the forward pass, and its largest array."""
-    if _in_blocks(recipe, sharding):
-        recipe = _with_engine(recipe, "blockwise")
-    loss = _loss(recipe, bucket)
-
-    def pulled(params, state, lengths):
-        return jax.vjp(lambda params: loss(params, state, lengths), params)[1]
-
-    cut = _Cut(recipe, sharding, recipe.task.num_tokens(bucket))
-    kept = jax.tree.leaves(jax.eval_shape(pulled, state.params, state, lengths))
-    own = {}  # parameters are kept too, but they are there anyhow
-    for leaf in jax.tree.leaves(state.params):
-        own[leaf.shape] = own.get(leaf.shape, 0) + 1
-    total = 0.0
-    for leaf in kept:
-        if own.get(leaf.shape, 0):
-            own[leaf.shape] -= 1
-            continue
-        total += cut.bytes(leaf)
-    total += received_bytes(recipe, sharding, recipe.task.num_tokens(bucket))
-    return total + cut.bytes(largest_array(loss, state.params, state, lengths))
-
-
-def _in_blocks(recipe: Recipe, sharding: Sharding | None) -> bool:
-    """Whether devices have parts of sequences, and no weights of whole ones."""
-    if sharding is None or sharding.length_parts == 1:
-        return False
-    normalizer = recipe.model.settings.normalizer
-    return not any(
-        needs_whole_rows(kind.encoding, normalizer) for kind in recipe.model.pattern
-    )
-
-
-class _Cut:
-    """How arrays inside a step are cut, told by the sizes of their axes."""
-
-    def __init__(self, recipe: Recipe, sharding: Sharding | None, tokens: int):
-        dims = recipe.model.dims
-        self.sizes = [("batch", recipe.batch_size), ("length", tokens)]
-        if hasattr(recipe.model, "settings"):
-            self.sizes.append(("heads", dims.num_heads))
-            self.sizes.append(("kv_heads", dims.num_kv_heads))
-            self.sizes.append(("mlp", recipe.model.settings.mlp_dim))
-        self.sharding = sharding
-
-    def bytes(self, leaf) -> float:
-        """Bytes of an array on one device."""
-        size = float(math.prod(leaf.shape) * leaf.dtype.itemsize)
-        if self.sharding is None:
-            return size
-        left, taken = list(leaf.shape), set()
-        for name, number in self.sizes:
-            axes = set(self.sharding.rules.mesh_axes(name))
-            if number in left and not axes & taken:  # heads or the MLP's width
-                left.remove(number)
-                taken |= axes
-                size /= self.sharding.rules.parts(name, self.sharding.sizes)
-        return size
 
 
 def _count(params: Params) -> int:

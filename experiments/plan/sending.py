@@ -107,13 +107,13 @@ def _of_parameters(
     its own sum.
     """
     sizes = sharding.sizes
-    data = _axes(sharding, "batch") + _axes(sharding, "length")
+    data = spread_axes(sharding, "batch") + spread_axes(sharding, "length")
     loops = getattr(recipe.model, "loops", 1)
     placed = sharding.parameters(recipe.model, params)
     flat = jax.tree_util.tree_leaves_with_path
     for (path, leaf), (_, where) in zip(flat(params), flat(placed), strict=True):
         held = math.prod(where.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        cut = _mesh_axes(where.spec)
+        cut = mesh_axes(where.spec)
         in_layers = str(getattr(path[0], "key", "")) == "layers"
         times = recipe.accumulate * (loops if in_layers else 1)
         # Gathered forwards, those of layers again backwards; gradients are scattered.
@@ -144,14 +144,14 @@ def _of_activations(
     sums = layers * (5 if settings.remat == "full" else 4)
     if settings.gated:
         sums = layers * 2
-    for axis in _axes(sharding, "heads"):
+    for axis in spread_axes(sharding, "heads"):
         yield axis, sums * 2 * _ring(sharding.sizes[axis]) * hidden
-    for axis in _axes(sharding, "vocab"):
+    for axis in spread_axes(sharding, "vocab"):
         tables = _cut_tables(recipe, sharding, axis)
         yield axis, tables * 2 * _ring(sharding.sizes[axis]) * hidden
     heads = sharding.rules.parts("heads", sharding.sizes)
     again = settings.remat != "none"
-    for axis in _axes(sharding, "length"):
+    for axis in spread_axes(sharding, "length"):
         for kind in model.pattern:
             own = _TokenBytes(recipe, kind.encoding)
             once = _attention(sharding.sequence_form, parts, own, again)
@@ -272,17 +272,26 @@ def _cut_tables(recipe: Recipe, sharding: Sharding, axis: str) -> int:
         cut(("vocab", "embed"), (number, width), sharding.sizes)
         for number in (model.num_symbols, model.num_outputs)
     )
-    return sum(axis in _mesh_axes(spec[:1]) for spec in specs)
+    return sum(axis in mesh_axes(spec[:1]) for spec in specs)
 
 
-def _axes(sharding: Sharding, name: str) -> tuple[str, ...]:
-    """The mesh axes of a logical axis that have more than one device."""
+def spread_axes(sharding: Sharding, name: str) -> tuple[str, ...]:
+    """Returns the mesh axes of a logical axis that have more than one device.
+
+    Args:
+        sharding: a mesh and the table.
+        name: the logical axis.
+    """
     sizes = sharding.sizes
     return tuple(a for a in sharding.rules.mesh_axes(name) if sizes[a] > 1)
 
 
-def _mesh_axes(spec: Iterable) -> list[str]:
-    """All mesh axes that a cut names."""
+def mesh_axes(spec: Iterable) -> list[str]:
+    """Returns all mesh axes that a cut names.
+
+    Args:
+        spec: the cut of an array.
+    """
     named = ((entry,) if isinstance(entry, str) else entry for entry in spec)
     return [axis for entry in named for axis in entry or ()]
 

@@ -2,7 +2,8 @@
 
 As in Chowdhery et al. 2022 (PaLM, arXiv 2204.02311, appendix B): operations of the
 matrix products of the forward and backward pass, every pair of a query and a key among
-them, rematerialization not; over the peak of all devices.
+them, rematerialization not; over the peak of all devices. Of a progressive loss, whose
+loops are drawn, it is the mean over the draws.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from experiments.plan.costs import step_operations
+from experiments.plan.counting import model_operations
 from experiments.plan.hardware import HARDWARE
 from ropejax.training import Recipe
 
@@ -40,7 +41,7 @@ class Utilization:
 
     def _of(self, bucket: int) -> float:
         if bucket not in self._products:
-            self._products[bucket] = step_operations(self._recipe, bucket).products
+            self._products[bucket] = model_operations(self._recipe, bucket).products
         return self._products[bucket]
 
 

@@ -169,14 +169,18 @@ def test_a_run_is_the_same_run_on_another_mesh():
         (
             {"data": 2, "sequence": 4, "sequence_form": "ulysses"},
             {"model.num_heads": 2},
-            "num_heads=2 does not divide over 4 .* are 4",
+            "num_heads=2 does not divide over 4 .* with sequence=2,data=4.",
         ),
         (
             {"data": 2, "sequence": 4, "sequence_form": "ulysses"},
             {"model.num_heads": 4, "model.num_kv_heads": 2},
-            "num_kv_heads=2 does not divide over 4 .* are 4",
+            "num_kv_heads=2 does not divide over 4 .* with sequence=2,data=4.",
         ),
-        ({"data": 8}, {"train.batch_size": 19}, "batch_size=19 .* 16 or 24"),
+        (
+            {"data": 8},
+            {"train.batch_size": 19},
+            "batch_size=19 .*=16 or .*batch_size=24",
+        ),
         (
             {"sequence": 8, "rules": "batch=sequence"},
             {},
