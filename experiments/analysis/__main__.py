@@ -2,7 +2,9 @@ r"""Looks into a trained run: its attention, reach, positions, shifts; draws the
 
     python -m experiments.analysis runs/quickstart/randomized-seed0
     python -m experiments.analysis runs/reverse --lengths=10,40,100,200 --samples=4
+    python -m experiments.analysis runs/ruoss_mini
 
+Of a study, one run of each setting is looked into: the first seed that is trained.
 Writes into the run's folder, under `analysis/`: analysis.json with every number, and
 
     attention_entropy.png    spread of attention by length, of each layer
@@ -21,7 +23,9 @@ from experiments import command, lengths
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line, and returns the exit code."""
     parser = command.parser(__doc__)
-    parser.add_argument("workdir", metavar="WORKDIR", nargs="?", help="a trained run")
+    parser.add_argument(
+        "workdir", metavar="WORKDIR", nargs="?", help="a trained run, or a study"
+    )
     parser.add_argument(
         "--lengths",
         metavar="LENGTHS",
@@ -40,18 +44,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise command.UsageError("WORKDIR is missing; --help shows an example.")
     command.prepare_jax(given.compile_cache)
 
+    from experiments.analysis.folders import runs_to_analyse
     from experiments.analysis.numbers import analyse_run
     from experiments.analysis.pictures import draw_all
 
-    folder = pathlib.Path(given.workdir)
-    numbers = analyse_run(
-        folder,
-        lengths=lengths.parse(given.lengths) if given.lengths else None,
-        samples=given.samples,
-        seed=given.seed,
-    )
-    for path in draw_all(numbers, folder / "analysis"):
-        print(path)
+    chosen = runs_to_analyse(pathlib.Path(given.workdir))
+    left_out = []
+    for folder in chosen:
+        try:
+            numbers = analyse_run(
+                folder,
+                lengths=lengths.parse(given.lengths) if given.lengths else None,
+                samples=given.samples,
+                seed=given.seed,
+            )
+        except ValueError as error:
+            left_out.append(error)
+            continue
+        for path in draw_all(numbers, folder / "analysis"):
+            print(path)
+    if len(left_out) == len(chosen):
+        raise left_out[0]
+    for error in left_out:
+        print(f"left out: {error}")
     return 0
 
 

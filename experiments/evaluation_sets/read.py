@@ -90,6 +90,30 @@ def read_sets(
     Raises:
         ValueError: if any is missing, or damaged.
     """
+    keys = check_held(task, lengths, data_dir, samples=samples, seed=seed)
+    return {key.length: read_set(key, data_dir) for key in keys}
+
+
+def check_held(
+    task: Task,
+    lengths: Iterable[int],
+    data_dir: str | pathlib.Path,
+    *,
+    samples: int,
+    seed: int,
+) -> list[SetKey]:
+    """Returns which sets those of a task are, if all are there; reads none.
+
+    Args:
+        task: the task that a model was trained on.
+        lengths: input lengths, in symbols.
+        data_dir: where sets are.
+        samples: examples a set.
+        seed: of the examples.
+
+    Raises:
+        ValueError: if any is missing, with the command that makes them.
+    """
     own = task.task if isinstance(task, Autoregressive) else task
     keys = [SetKey(own, length, samples, seed) for length in lengths]
     missing = [key for key in keys if not key.folder(data_dir).exists()]
@@ -98,7 +122,7 @@ def read_sets(
             f"{data_dir} lacks {len(missing)} of {len(keys)} evaluation sets, such as "
             f"{missing[0].name}; make them by: {command(missing, data_dir)}"
         )
-    return {key.length: read_set(key, data_dir) for key in keys}
+    return keys
 
 
 def command(keys: Iterable[SetKey], data_dir: str | pathlib.Path) -> str:

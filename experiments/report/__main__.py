@@ -190,6 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _tell("warning", [*report.damaged, *report.notes], at_most=20)
     _tell("missing", report_text.missing(report), at_most=5)
     print(f"\nWritten to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")
+    if report.analysis_command and not report.analyses:
+        print(f"{report.analysis_command}    looks into trained models for the report")
     return 0
 
 

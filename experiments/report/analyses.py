@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import pathlib
+import shlex
+from collections.abc import Sequence
 
 from experiments.results.store import Folders
 
@@ -32,6 +34,24 @@ def find(dirs: Folders) -> list[Analysis]:
             if whole:
                 found[folder] = Analysis(_name(numbers), whole)
     return list(found.values())
+
+
+def command(stores: Sequence[pathlib.Path]) -> str:
+    """Returns the command that analyses the first run or study there; empty if none.
+
+    Args:
+        stores: results folders.
+    """
+    for folder in (store.parent for store in stores):
+        if (folder / "config.json").exists() or any(folder.glob("runs/*/config.json")):
+            return shlex.join(["python", "-m", "experiments.analysis", _shown(folder)])
+    return ""
+
+
+def _shown(folder: pathlib.Path) -> str:
+    """The path from here, if the folder lies below."""
+    here = pathlib.Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _name(numbers: pathlib.Path) -> str:

@@ -15,18 +15,21 @@ from experiments.report import (
     inventory,
     levels,
     missing,
+    placing,
     run_configs,
 )
 from experiments.report import disagreements as disagreeing
 from experiments.report.analyses import Analysis
 from experiments.report.comparable import comparable, unlike_settings, unlike_tasks
-from experiments.report.comparison import Comparison, MeanGain
+from experiments.report.comparison import Comparison
 from experiments.report.gains import Gain, gains
 from experiments.report.inventory import Origin
+from experiments.report.mean_gain import MeanGain, mean_gain
 from experiments.report.missing import Gap
 from experiments.report.run_configs import Flat
 from experiments.report.summaries import Cell, RunSummary, group_cells
 from experiments.report.summarize import summarize_runs
+from experiments.results import same_names
 from experiments.results import store as results
 from experiments.results.shards import describe_damage
 
@@ -51,6 +54,7 @@ class Report:
         origins: devices and versions.
         training: rows of kind "training" of the runs.
         analyses: pictures that `experiments.analysis` drew of runs.
+        analysis_command: a command that draws such; empty if nothing is there for it.
     """
 
     cells: list[Cell]
@@ -68,6 +72,7 @@ class Report:
     origins: list[Origin]
     training: pa.Table
     analyses: list[Analysis]
+    analysis_command: str
 
     @property
     def runs(self) -> list[RunSummary]:
@@ -93,7 +98,7 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
         if compact:
             with contextlib.suppress(PermissionError):  # of others: only read them
                 results.compact(stores)
-        # older rows too, so that two runs of one name are found
+        # older rows too, so that runs in several folders are found
         kinds = ("evaluation", "training", "run", "damaged")
         tables = results.read_kinds(stores, kinds, latest=False)
     every_run = tables["run"]
@@ -107,7 +112,7 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
     every = set(evaluation["run_id"].to_pylist())
     if where:
         evaluation = _select(evaluation, where)
-    runs = summarize_runs(evaluation)
+    runs = summarize_runs(evaluation, placing.sweeps_of(stores))
     configs = run_configs.flat_configs(every_run)
     kept, notes = comparable(runs, configs)
     cells = list(levels.in_order(group_cells(kept)))
@@ -117,7 +122,7 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
         cells=cells,
         left_out=_without(runs, kept),
         notes=[
-            *disagreeing.shared_names(every_run),
+            *disagreeing.extended(every_run),
             *disagreeing.in_several_folders(tables["evaluation"]),
             *notes,
             *disagreeing.disagreements(cells, configs),
@@ -129,14 +134,15 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
         gaps=missing.missing_runs(cells),
         absent=missing.missing_cells(cells),
         unscored=missing.without_evaluation(latest, every),
-        unfinished=missing.of_studies(stores, every),
+        unfinished=missing.of_studies(stores, _scored(tables["evaluation"])),
         gains=gains(cells),
-        comparisons=comparison.compare(cells),
-        gain=comparison.mean_gain(cells),
+        comparisons=comparison.compare(cells, configs=configs),
+        gain=mean_gain(cells),
         configs=configs,
         origins=inventory.origins(_of_runs(latest, counted)),
         training=_of_runs(results.keep_latest(tables["training"], "training"), counted),
         analyses=analyses.find(dirs),
+        analysis_command=analyses.command(stores),
     )
 
 
@@ -155,6 +161,12 @@ def _select(evaluation: pa.Table, where: str) -> pa.Table:
     if not len(table):
         raise ValueError(f"no evaluation row meets where={where!r}")
     return table
+
+
+def _scored(evaluation: pa.Table) -> set[tuple[str, str]]:
+    columns = (evaluation[name].to_pylist() for name in ("store", "run_id"))
+    pairs = set(zip(*columns, strict=True))
+    return {(store, same_names.stored_name(run_id)) for store, run_id in pairs}
 
 
 def _of_runs(table: pa.Table, run_ids: set[str]) -> pa.Table:

@@ -76,21 +76,29 @@ def _who(values: Sequence[str], runs: Sequence[RunSummary]) -> str:
     return "; ".join(f"{value} ({listed(some)})" for value, some in groups.items())
 
 
-def shared_names(run_rows: pa.Table) -> list[str]:
-    """Find run ids that belong to different configs in different folders.
+def extended(run_rows: pa.Table) -> list[str]:
+    """Find runs whose `train.steps` was raised under a rate that decays over it.
 
     Args:
-        run_rows: rows of kind "run", all of them (`latest=False`).
+        run_rows: rows of kind "run", all of them in order of time (`latest=False`).
     """
-    found: dict[str, dict[str, str]] = {}
-    columns = (run_rows[name].to_pylist() for name in ("run_id", "store", "config"))
-    for run_id, store, config in zip(*columns, strict=True):
-        found.setdefault(run_id, {})[store] = config
+    texts: dict[tuple[str, str], dict[str, None]] = {}
+    columns = (run_rows[name].to_pylist() for name in ("store", "run_id", "config"))
+    for store, run_id, text in zip(*columns, strict=True):
+        texts.setdefault((store, run_id), {}).setdefault(text)
+    found: dict[str, list[str]] = {}
+    for (_, run_id), several in texts.items():
+        configs = [run_configs.parsed(text) for text in several]
+        steps = [c["train.steps"] for c in configs if "train.steps" in c]
+        decays = configs[-1].get("optim.final_fraction", 1) < 1
+        if len(configs) > 1 and decays and len(set(steps)) > 1:
+            what = " to ".join(f"{n:,}" for n in dict.fromkeys(steps))
+            found.setdefault(what, []).append(run_id)
     return [
-        f"run {run_id} has different configs in {' and '.join(sorted(stores))}: two "
-        "runs under one name, of which the latest rows are counted"
-        for run_id, stores in found.items()
-        if len(set(stores.values())) > 1
+        f"{len(runs)} of the runs went on after train.steps was raised, {what}, while "
+        "the learning rate decays over train.steps: they are not what so many steps "
+        f"from the start give ({listed(sorted(runs))})"
+        for what, runs in found.items()
     ]
 
 

@@ -36,7 +36,7 @@ def page(report: Report, pictures: Mapping[str, bytes]) -> str:
             for name, data in pictures.items()
         },
         "Beside published scores": _published(report),
-        "Analysis of trained models": _analyses(report),
+        report_text.ANALYSIS: _analyses(report),
         "Exact match": _exact(report.cells),
         "All scores": _scores(report.cells),
         "Missing": _lines(report_text.missing(report)) or "<p>Nothing.</p>",
@@ -205,15 +205,15 @@ def _gains(report: Report) -> str:
 
 
 def _published(report: Report) -> str:
+    notes = _lines(report_text.published_notes(report))
     if not report.comparisons:
-        return ""
+        return notes
     caption = (
         "Our best score beside the published figure, in %; the difference in "
         "percentage points; and how the published figure is known."
     )
     rows = report_text.published_rows(report)
     left = [at for at, name in enumerate(rows[0]) if name in _WORDS]
-    notes = _lines(report_text.published_notes(report))
     return notes + _table(rows, left, caption)
 
 
@@ -225,7 +225,7 @@ def _picture(name: str, data: bytes) -> str:
 
 def _analyses(report: Report) -> str:
     """Shows what `experiments.analysis` drew; only the first run is unfolded."""
-    parts = []
+    parts = [_lines(report_text.no_analysis(report))]
     for place, one in enumerate(report.analyses):
         images = "".join(
             f"<figure>{_image(path.stem.replace('_', ' '), path.read_bytes())}</figure>"
@@ -237,7 +237,7 @@ def _analyses(report: Report) -> str:
         parts.append(
             f"<details{state}><summary>{_text(one.run)}</summary>{body}</details>"
         )
-    return "\n".join(parts)
+    return "\n".join(filter(None, parts))
 
 
 def _image(title: str, data: bytes) -> str:

@@ -6,6 +6,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -125,31 +126,42 @@ def without_evaluation(run_rows: pa.Table, evaluated: Container[str]) -> list[st
     return [run_id for run_id in started if run_id not in evaluated]
 
 
-def of_studies(stores: Iterable[pathlib.Path], scored: Container[str]) -> list[str]:
+def of_studies(
+    stores: Iterable[pathlib.Path], scored: Container[tuple[str, str]]
+) -> list[str]:
     """Says what the folders of studies tell of runs that have no score.
 
     Args:
         stores: results folders; `study.json` and `failed/` may lie beside one.
-        scored: ids of runs that have an evaluation.
+        scored: results folder and stored id of each run that has an evaluation.
 
     Returns:
         A line a study that is not done, and one a run that was given up.
     """
     lines = []
     for store in stores:
-        about = store.parent / "study.json"
-        done = len(list((store.parent / "done").glob("*.json")))
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            study = json.loads(about.read_text())
-            if done < study["runs"]:
-                name = study["study"]
-                lines.append(f"study {name}: {done} of {study['runs']} runs finished")
+        study = _study(store.parent / "study.json")
+        order = study.get("order")
+        done = {path.stem for path in (store.parent / "done").glob("[!.]*.json")}
+        done = done if order is None else done & {*order}
+        if len(done) < study.get("runs", 0):
+            finished = f"{len(done)} of {study['runs']} runs finished"
+            lines.append(f"study {study.get('study')}: {finished}")
         lines += [
             f"given up: {path.stem} ({_last_line(path)})"
             for path in sorted((store.parent / "failed").glob("*.txt"))
-            if path.stem not in scored
+            if (str(store), path.stem) not in scored
+            and (order is None or path.stem in order)
         ]
     return lines
+
+
+def _study(path: pathlib.Path) -> dict[str, Any]:
+    """What study.json says; nothing if it is not there, or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text())
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _last_line(path: pathlib.Path) -> str:

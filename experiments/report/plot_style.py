@@ -1,7 +1,8 @@
 """How the pictures look: colours, dashes, panels and legends, and how they are saved.
 
 A line's colour and marker tell the encoding, its dashes the position scheme (and
-whatever else the setting says), so that lines are told apart without colour too. The
+whatever else the setting says); where there are more schemes than a few, and than
+encodings, the other way round. So lines are told apart without colour too. The
 colours are those of Okabe and Ito (2008), chosen for colour-blind readers. Figures are
 made without pyplot: no global state, no display.
 """
@@ -62,27 +63,52 @@ def title_panel(axes: Axes, text: str) -> None:
     axes.set_title(textwrap.fill(text, TITLE_WIDTH, break_long_words=False))
 
 
+FEW = 3
+"""Kinds of dashes that a reader tells apart at a glance."""
+
+
 def line_styles(settings: Sequence[Setting]) -> dict[Setting, dict]:
     """Choose colour, marker and dashes of each setting; no two are alike.
 
     Solid lines are for the first scheme that is not plain, dashed ones for the plain.
-    Where all have one encoding, colours and markers tell the schemes apart too.
+    Where all have one encoding, colours and markers tell the schemes apart too. With
+    more than `FEW` schemes, dashes tell the encodings apart instead; with more of both,
+    each line has a colour and a marker of its own.
     """
-    encodings = sorted({s.encoding for s in settings}, key=lambda e: (e != "none", e))
+    ordered = sorted(
+        settings, key=lambda s: (s.encoding != "none", s.place, s.encoding)
+    )
+    encodings = list(dict.fromkeys(setting.encoding for setting in ordered))
     variants = sorted({_variant(setting) for setting in settings})
     plain = [v for v in variants if v[0] == "consecutive"]
     others = [v for v in variants if v[0] != "consecutive"]
     variants = others[:1] + plain + others[1:]
     styles = {}
-    for setting in settings:
-        dashes = variants.index(_variant(setting))
-        look = encodings.index(setting.encoding) if len(encodings) > 1 else dashes
-        styles[setting] = {
-            "color": COLOURS[look % len(COLOURS)],
-            "marker": MARKERS[look % len(MARKERS)],
-            "linestyle": _dashes(dashes),
-        }
-    return styles
+    for number, setting in enumerate(sorted(settings, key=lambda s: s.order)):
+        encoding = encodings.index(setting.encoding)
+        variant = variants.index(_variant(setting))
+        if len(encodings) == 1:
+            styles[setting] = _look(variant, variant)
+        elif len(variants) <= FEW:
+            styles[setting] = _look(encoding, variant)
+        elif len(encodings) <= FEW:
+            styles[setting] = _look(variant, encoding)
+        else:
+            styles[setting] = _look(number, number // len(COLOURS))
+    return {setting: styles[setting] for setting in settings}
+
+
+def _look(look: int, dashes: int) -> dict:
+    """The first dashes are a solid line; markers of the second are hollow."""
+    colour = COLOURS[look % len(COLOURS)]
+    return {
+        "color": colour,
+        "marker": MARKERS[look % len(MARKERS)],
+        "linestyle": _dashes(dashes),
+        "markerfacecolor": "white" if dashes == 1 else colour,
+        "markeredgecolor": colour,
+        "markeredgewidth": 0.8 if dashes == 1 else 0.0,
+    }
 
 
 def _variant(setting: Setting) -> tuple:
@@ -92,6 +118,7 @@ def _variant(setting: Setting) -> tuple:
         setting.positions,
         *tested,
         setting.config,
+        setting.task_options,
         setting.group,
         setting.study,
     )
@@ -112,7 +139,8 @@ def line_panels(
     others = list(others)
     if band:
         others.append(Patch(color=lines[0].get_color(), alpha=0.3, lw=0, label=band))
-    panel = (4.2, 2.8) if number == 1 else (2.2, 1.75)
+    crowded = len(lines) > 6 and number <= 6
+    panel = (4.2, 2.8) if number == 1 else (3.0, 2.4) if crowded else (2.2, 1.75)
     width, height = columns * panel[0], rows * panel[1]
     longest = max(len(handle.get_label()) for handle in lines + others)
     name_width = 0.6 + 0.06 * longest  # inches, about

@@ -1,5 +1,6 @@
 """Pictures of accuracy by length and of training, as papers print them."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from experiments.report.plot_style import (
     title_panel,
 )
 from experiments.report.plot_style import save as save
-from experiments.report.summaries import Cell, RunSummary, perplexity_of
+from experiments.report.summaries import Cell, RunSummary, Setting, perplexity_of
 
 
 @matplotlib.rc_context(STYLE)
@@ -102,11 +103,11 @@ def _by_length(
             shade = _SOME if number else _TRAINED
             axes.axvspan(start, end, color=shade, lw=0, zorder=0)
         for cell in group:
-            shift = settings.index(cell.setting) / len(settings)
+            place = settings.index(cell.setting), len(settings)
             known = [(values(run), run.train_max) for run in cell.chosen if values(run)]
             curve = statistics.curve_over_runs([_thinned(*one) for one in known])
             ends = np.vectorize(shown)(np.array(list(curve.values())).T[:3])
-            _line(axes, list(curve), ends, styles[cell.setting], shift)
+            _line(axes, list(curve), ends, styles[cell.setting], *place)
         axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
     return figure, panels
 
@@ -150,10 +151,14 @@ def _several_runs(cells: Sequence[Cell]) -> bool:
     return any(len(cell.chosen) > 1 for cell in cells)
 
 
-def _line(axes: Axes, x: Sequence, y: tuple, style: Mapping, shift: float) -> None:
-    """Draw a mean with a band; `shift` in 0..1 keeps the markers of lines apart."""
+def _line(
+    axes: Axes, x: Sequence, y: tuple, style: Mapping, place: int, of: int
+) -> None:
+    """Draw a mean with a band: so faint, and its markers so placed, as others need."""
     mean, low, high = y
-    axes.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
+    faint = 0.6 / max(4, of)
+    axes.fill_between(x, low, high, color=style["color"], alpha=faint, lw=0)
+    shift = place / of
     every = max(1, len(x) // 6)
     axes.plot(x, mean, markevery=(int(shift * every), every), **style)
 
@@ -165,18 +170,21 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
     Lines are means over the chosen runs of a cell at the steps that all of them have,
     averaged over 1/100 of the run; bands reach from the lowest run to the highest.
     Cells whose runs have no such step (they are shorter than `train.log_every`) are
-    named in the legend, and a task that has no others gets no panel.
+    named in the legend, and a task that has no others gets no panel. A training is
+    drawn once, however many ways its models were tested.
 
     Raises:
         ValueError: if there is nothing to draw; see `any_logged`.
     """
+    styles = line_styles(summaries.settings_of(cells))  # alike in all pictures
+    cells, tested = _trainings(cells)
     if not any_logged(training, cells, metric):
         raise ValueError(f"no run has logged its {metric}; lower train.log_every.")
     logged = _by_run(training, metric)
     curves = {id(cell): _curves(cell, logged) for cell in cells}
     drawn = [cell for cell in cells if curves[id(cell)]]
     settings = summaries.settings_of(drawn)
-    styles = line_styles(settings)
+    styles = {one: styles[tested[one]] for one in settings}
     tasks = summaries.by_task(drawn)
     band = "lowest to highest seed" if _several_runs(drawn) else ""
     absent = [cell for cell in cells if not curves[id(cell)]]
@@ -186,10 +194,10 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
         title_panel(axes, group[0].task_title)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         for cell in group:
-            shift = settings.index(cell.setting) / len(settings)
+            place = settings.index(cell.setting), len(settings)
             steps, values = _smooth(curves[id(cell)])
             ends = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-            _line(axes, steps, ends, styles[cell.setting], shift)
+            _line(axes, steps, ends, styles[cell.setting], *place)
         axes.set_xlim(left=0)
     if metric == "accuracy":
         panels[0].set_ylim(top=1.03)
@@ -198,6 +206,28 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
     names = {"loss": "training loss (nats)", "accuracy": "training accuracy"}
     name_axes(panels, "step", names[metric])
     return figure
+
+
+def _trainings(cells: Sequence[Cell]) -> tuple[list[Cell], dict[Setting, Setting]]:
+    """Keeps one cell of each training, rather that tested as it was trained.
+
+    Returns:
+        The cells, with settings that name no test; and of each setting the one that
+        it was made from.
+    """
+    kept: dict[tuple[str, Setting], Cell] = {}
+    tested: dict[Setting, Setting] = {}
+    for cell in sorted(cells, key=lambda cell: cell.setting != cell.setting.trained):
+        trained = cell.setting.trained
+        kept.setdefault((cell.task, trained), cell)
+        tested.setdefault(trained, cell.setting)
+    there = {id(cell): key[1] for key, cell in kept.items()}
+    named = [
+        dataclasses.replace(cell, setting=there[id(cell)])
+        for cell in cells
+        if id(cell) in there
+    ]
+    return named, tested
 
 
 def any_logged(training: pa.Table, cells: Sequence[Cell], metric: str) -> bool:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.report import levels, summaries
+from experiments.report import levels, summaries, tables
 from experiments.report.plot_style import COLOURS, GREY, MARKERS, STYLE, title_panel
 from experiments.report.summaries import Cell, RunSummary, Setting, spread_of
 
@@ -39,7 +39,8 @@ def score_heatmap(cells: Sequence[Cell]) -> Figure:
             score, blind = (cell.spreads[n].mean for n in ("score", "input_blind"))
             gain[row, column] = (score - blind) / (1 - blind) if blind < 1 else np.nan
             text[row][column] = "–" if math.isnan(score) else f"{100 * score:.1f}"
-            text[row][0] = "–" if math.isnan(blind) else f"{100 * blind:.1f}"
+        blind_text = tables.input_blind(group)
+        text[row][0] = blind_text.replace("–", "–\n") if len(blind_text) > 1 else "–"
     longest = max(len(setting.label) for setting in settings)  # they stand at a slant
     height = max(0.8, 0.27 * len(tasks)) + 0.6 + 0.04 * longest
     size = 2.8 + _COLUMN * (1 + len(settings)), height

@@ -37,6 +37,12 @@ class Source:
         train_max: longest training length, tokens.
         test_max: longest length of the score, tokens.
         selection: what the figures are the best or the mean of.
+        steps: optimizer steps; None where they could not be read.
+        batch_size: sequences a step.
+        layers: of a Transformer, which is an encoder.
+        width: of a Transformer, channels.
+        runs: number of runs that a figure is the best of.
+        best_of: number of encodings that those of "transformer" are the best of.
     """
 
     citation: str
@@ -44,6 +50,12 @@ class Source:
     train_max: int
     test_max: int
     selection: str
+    steps: int | None
+    batch_size: int
+    layers: int
+    width: int
+    runs: int
+    best_of: int = 1
 
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
@@ -55,6 +67,11 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             test_max=500,
             selection="best over seeds and learning rates (their numbers, recalled and "
             "not checked: 10 and 3)",
+            steps=None,
+            batch_size=128,  # this and the model: of the released code
+            layers=5,
+            width=64,
+            runs=30,
         ),
         "deletang2022": Source(
             "Delétang et al. 2022",
@@ -63,6 +80,12 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             test_max=500,
             selection="best over 10 seeds, 3 learning rates and, for the Transformer, "
             "5 encodings; 1,000,000 steps of batch 128",
+            steps=1_000_000,
+            batch_size=128,
+            layers=5,
+            width=64,
+            runs=30,
+            best_of=5,
         ),
     }
 )

@@ -29,11 +29,12 @@ def flat_configs(run_rows: pa.Table) -> dict[str, Flat]:
         run_rows: rows of kind "run".
     """
     columns = (run_rows[name].to_pylist() for name in ("run_id", "config"))
-    return {run_id: _parsed(text) for run_id, text in zip(*columns, strict=True)}
+    return {run_id: parsed(text) for run_id, text in zip(*columns, strict=True)}
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(text: str) -> Flat:
+def parsed(text: str) -> Flat:
+    """Returns a stored config, flat, with what those of earlier versions lack."""
     return flat(completed(json.loads(text)))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from experiments.report import statistics
+from experiments.results.same_names import stored_name
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -21,7 +22,9 @@ class Setting:
     """What is compared; sorts as tables do: plain positions before others.
 
     `study` is empty where all runs are of one study. `config` holds what else tells
-    settings apart: config fields with their values. Titles are for show only.
+    settings apart: config fields with their values; `task_options` the settings of the
+    task, where tasks of one kind share a row. Titles are for show only, and so is
+    `place`, where the encoding stands among those of a scheme.
     """
 
     study: str
@@ -31,8 +34,12 @@ class Setting:
     test_positions: str
     test_encoding: str
     config: str = ""
+    task_options: str = ""
     positions_title: str = dataclasses.field(default="", compare=False)
     encoding_title: str = dataclasses.field(default="", compare=False)
+    test_positions_title: str = dataclasses.field(default="", compare=False)
+    test_encoding_title: str = dataclasses.field(default="", compare=False)
+    place: int = dataclasses.field(default=0, compare=False)
 
     @property
     def order(self) -> tuple:
@@ -40,18 +47,28 @@ class Setting:
         tested = self.test_positions != self.positions, self.test_positions
         scheme = self.positions != "consecutive", self.positions, *tested
         other = self.test_encoding != self.encoding
-        names = self.study, self.group, *scheme, other, self.config
-        return *names, self.encoding != "none", self
+        more = self.config, self.task_options
+        names = self.study, self.group, *scheme, other, *more
+        return *names, self.place, self.encoding != "none", self
+
+    @property
+    def trained(self) -> "Setting":
+        """The same as tested with the positions and encoding of training."""
+        return dataclasses.replace(
+            self, test_positions=self.positions, test_encoding=self.encoding
+        )
 
     @property
     def variant(self) -> str:
         """All but the encoding, for people: `randomized, tested with consecutive`."""
         parts = [self.positions_title or self.positions]
         if self.test_positions != self.positions:
-            parts.append(f"tested with {self.test_positions}")
+            tested = self.test_positions_title or self.test_positions
+            parts.append(f"tested with {tested}")
         if self.test_encoding != self.encoding:
-            parts.append(f"tested as {self.test_encoding}")
-        more = self.config, self.group, self.study
+            tested = self.test_encoding_title or self.test_encoding
+            parts.append(f"tested as {tested}")
+        more = self.task_options, self.config, self.group, self.study
         return ", ".join([*parts, *filter(None, more)])
 
     @property
@@ -100,6 +117,11 @@ class RunSummary:
     others: tuple[str, ...] = ()
     time: str = dataclasses.field(default="", compare=False)
     variant: str = ""
+
+    @property
+    def stored_id(self) -> str:
+        """Its run_id in its own folder."""
+        return stored_name(self.run_id)
 
     @functools.cached_property
     def test_lengths(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from experiments.report import evaluations, statistics
+from experiments.report import evaluations, placing, statistics, titles
 from experiments.report.summaries import RunSummary, Setting, task_key
 from experiments.results import schema as results_schema
 
@@ -25,7 +25,10 @@ _COUNTS = (
 )
 
 
-def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
+def summarize_runs(
+    evaluation: pa.Table | Iterable[Mapping[str, Any]],
+    sweeps: Iterable[Sequence[str]] = (),
+) -> list:
     """Summarize each run in each of its test settings, at its last step.
 
     Of several evaluations of one, `evaluations.counted` says which counts.
@@ -33,6 +36,7 @@ def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
     Args:
         evaluation: rows of kind "evaluation", as `results.read` gives them, or as
             mappings with the same names.
+        sweeps: of each study, the ids of its runs in the order of its sweep.
 
     Returns:
         A `RunSummary` each, in the order of tables.
@@ -60,7 +64,7 @@ def summarize_runs(evaluation: pa.Table | Iterable[Mapping[str, Any]]) -> list:
             facts, starts.tolist(), ends, others, strict=True
         )
     ]
-    runs = _told_apart(runs)
+    runs = placing.placed(_told_apart(titles.shortened(runs)), sweeps)
     return sorted(runs, key=lambda r: (task_key(r), r.setting.order, r.seed, r.run_id))
 
 

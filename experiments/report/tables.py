@@ -207,6 +207,9 @@ def print_summary(
 ) -> None:
     """Print accuracy at a few lengths and the scores of some runs, one table a task.
 
+    Beside the scores is the share of sequences that are right throughout, over the same
+    lengths as the score; over the trained ones where no other was evaluated.
+
     Args:
         rows: evaluation rows, as `results.read` gives them, or as
             `ResultsWriter.evaluation` takes them together with `common`.
@@ -230,7 +233,8 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
     seeds = sorted({cell.seeds for cell in group})
     over = f"; mean of {'–'.join(map(str, seeds))} seeds ± their std" * (seeds[-1] > 1)
     table = rich.table.Table(
-        title=f"{group[0].task_title}: token accuracy in % by length{over}",
+        title=f"{group[0].task_title}: token accuracy in % by length{over}; exact: "
+        "sequences right throughout",
         box=rich.box.SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
         pad_edge=False,
@@ -240,7 +244,9 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
     tops = {cell.chosen[0].test_max for cell in group}
     alike = len(tops) == 1 and run.test_max > run.train_max
     beyond = f"{run.train_max + 1}–{run.test_max}" if alike else f"over {run.train_max}"
-    names = [*map(str, lengths), run.trained_on, beyond, "≥90% to"]
+    scored = any(not math.isnan(cell.spreads["score"].mean) for cell in group)
+    exact = f"exact\n{beyond if scored else run.trained_on}"
+    names = [*map(str, lengths), run.trained_on, beyond, exact, "≥90% to"]
     on_text = any(cell.on_text for cell in group)
     for name in [*names, *["perplexity"] * on_text]:
         table.add_column(name, justify="right", no_wrap=True)
@@ -251,6 +257,7 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
             *(percent(cell.curve.get(n, (None,))[0]) for n in lengths),
             percent(cell.spreads["in_range"].mean),
             f"[bold]{_mean_and_std(cell.spreads['score'])}[/bold]",
+            percent(_exact(cell, beyond=scored)),
             longest_range(cell),
             *[perplexity(cell)] * on_text,
         )
@@ -263,6 +270,14 @@ def _terminal_table(group: Sequence[Cell], lengths: Sequence[int]) -> Any:
         style="dim",
     )
     return table
+
+
+def _exact(cell: Cell, *, beyond: bool) -> float:
+    """The mean share of sequences that are right throughout, past training or in it."""
+    if beyond:
+        return cell.spreads["exact_match"].mean
+    shares = [run.in_range(run.exact_match) for run in cell.chosen]
+    return sum(shares) / len(shares)
 
 
 def _mean_of(group: Sequence[Cell], name: str) -> str:

@@ -12,7 +12,7 @@ from experiments.report import (
 )
 from experiments.report.comparable import describe_lengths, listed
 from experiments.report.data import Report
-from experiments.report.summaries import by_task
+from experiments.report.summaries import Cell, by_task
 
 MEANING = (
     (
@@ -61,6 +61,7 @@ EXACT = (
     "is: the best over seeds and learning rates, and the mean over the seeds at the "
     "learning rate with the highest mean token accuracy, with its 95% interval."
 )
+ANALYSIS = "Analysis of trained models"
 GAINS = "Randomized against consecutive positions"
 PICTURES: Mapping[str, tuple[str, str]] = {
     "accuracy_by_length": (
@@ -104,12 +105,18 @@ def lengths(report: Report) -> list[str]:
     """Says, for each task, what it was trained on and scored over."""
     return list(
         dict.fromkeys(
-            f"{cell.task_title}: trained on {run.trained_on}, score over lengths "
-            f"{describe_lengths(run.test_lengths)}, step {run.step}"
+            f"{cell.task_title}{_whole(cell)}: trained on {run.trained_on}, score over "
+            f"lengths {describe_lengths(run.test_lengths)}, step {run.step}"
             for cell in report.cells
             for run in cell.chosen
         )
     )
+
+
+def _whole(cell: Cell) -> str:
+    """The settings of a task, which its title may lack."""
+    settings = cell.task.partition("(")[2].removesuffix(")")
+    return f" ({settings})" if settings and settings not in cell.task_title else ""
 
 
 def missing(report: Report) -> list[str]:
@@ -129,6 +136,16 @@ def missing(report: Report) -> list[str]:
     return lines
 
 
+def no_analysis(report: Report) -> list[str]:
+    """Says how trained models are looked into, where none has been."""
+    if report.analyses or not report.analysis_command:
+        return []
+    return [
+        f"none yet: `{report.analysis_command}` draws attention, reach and the "
+        "positions met, of one run of each setting (Transformers only)"
+    ]
+
+
 def published_notes(report: Report) -> list[str]:
     """Says what the published figures are of, and how they are known."""
     sources = dict.fromkeys(row.figure.source for row in report.comparisons)
@@ -139,16 +156,18 @@ def published_notes(report: Report) -> list[str]:
         sources.setdefault(gain.figure.source)
         standings.add(gain.figure.standing)
         tasks = f"{gain.tasks} of the {gain.of} tasks"
+        of = listed(gain.encodings, 8, between=" | ")
         lines.append(
             "Best randomized above best consecutive encoding, mean over "
-            f"{tasks}: {comparison.signed(gain.ours)} points here; published "
+            f"{tasks}: {comparison.signed(gain.ours)} points here (of {of}); published "
             f"{comparison.signed(gain.figure.value)} over {gain.of} tasks "
             f"({gain.figure.standing}: {gain.figure.reference}); difference "
             f"{comparison.signed(gain.difference)}."
         )
-    remarks = {row.remark for row in report.comparisons}
-    if len(remarks) == 1 and (remark := remarks.pop()):
-        lines.append(f"Of all our scores below: {remark}.")
+    if shared := comparison.shared_remarks(report.comparisons):
+        lines.append(f"Of all our scores below: {'; '.join(shared)}.")
+    if absent := comparison.without_figure(report.cells):
+        lines.append(f"Without a published score here: {absent}.")
     lines += [
         f"{source.citation}, arXiv {source.arxiv}: {source.selection}; trained to "
         f"{source.train_max}, scored over {source.train_max + 1}..{source.test_max}."
@@ -164,10 +183,11 @@ def published_notes(report: Report) -> list[str]:
 
 def published_rows(report: Report) -> list[list[str]]:
     """Lists the comparisons under their names; what all remark is in the notes."""
-    rows = [list(comparison.HEAD), *comparison.text_rows(report.comparisons)]
-    if len({row.remark for row in report.comparisons}) == 1:
-        rows = [row[:-1] for row in rows]
-    return rows
+    shared = comparison.shared_remarks(report.comparisons)
+    rows = comparison.text_rows(report.comparisons, shared)
+    if not any(row[-1] for row in rows):
+        return [list(comparison.HEAD[:-1]), *(row[:-1] for row in rows)]
+    return [list(comparison.HEAD), *rows]
 
 
 def facts(report: Report) -> str:
@@ -210,8 +230,9 @@ def markdown(report: Report, pictures: Sequence[str]) -> str:
     if report.gains:
         rows = [list(gains.HEAD), *gains.text_rows(report.gains)]
         parts += [f"## {GAINS}", tables.markdown(rows)]
+    if notes := published_notes(report):
+        parts += ["## Beside published scores", _bullets(notes)]
     if report.comparisons:
-        parts += ["## Beside published scores", _bullets(published_notes(report))]
         parts.append(tables.markdown(published_rows(report), 2))
     if pictures:
         parts.append("## Pictures")
@@ -221,7 +242,7 @@ def markdown(report: Report, pictures: Sequence[str]) -> str:
     drawn = [
         f"{one.run}: {', '.join(map(str, one.pictures))}" for one in report.analyses
     ]
-    parts += _section("Analysis of trained models", drawn)
+    parts += _section(ANALYSIS, drawn or no_analysis(report))
     parts += _section("Missing", missing(report))
     parts += _section("Runs", origin_lines(report))
     parts += _section("Lengths", lengths(report))

@@ -31,6 +31,7 @@ def _names(item: RunSummary | Cell) -> dict[str, Any]:
         "test_encoding": setting.test_encoding,
         "test_positions": setting.test_positions,
         "config": setting.config,
+        "task_options": setting.task_options,
         "study": setting.study,
         "group": setting.group,
     }

@@ -9,7 +9,9 @@ and shards that cannot be read are named in a `ResultsWarning`.
 
 Columns are documented in `results_schema.FIELDS`. Of rows that say the same thing
 again (`results_schema.KEYS`: a repeated evaluation, the steps that a resumed run
-trained twice) the latest counts, so a `run_id` must belong to one run alone.
+trained twice) the latest counts, so a `run_id` must belong to one run alone. Where
+folders that are read together hold unlike trainings of one `run_id`, which
+`train.steps` and studies can make, it is shown with the name of its folder.
 """
 
 import json
@@ -23,6 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from experiments.results import same_names
 from experiments.results import schema as results_schema
 from experiments.results import shards as results_shards
 from experiments.results.shards import ResultsWarning as ResultsWarning
@@ -184,16 +187,21 @@ def read_kinds(
     for kind in kinds:
         if kind not in known:
             raise ValueError(f"kind must be one of {known}, got {kind!r}")
-    stores = [results_shards.read_store(store, kinds) for store in find_stores(dirs)]
+    stores = find_stores(dirs)
+    needed = dict.fromkeys([*kinds, "run"] if len(stores) > 1 else kinds)
+    found = [results_shards.read_store(store, list(needed)) for store in stores]
+    found = same_names.told_apart(stores, found)
     return {
-        kind: _joined([tables[kind] for tables in stores], kind, latest)
+        kind: _joined([tables[kind] for tables in found], kind, latest)
         for kind in kinds
     }
 
 
 def _joined(tables: Sequence[pa.Table], kind: str, latest: bool) -> pa.Table:
     table = results_schema.concatenate(tables, kind)
-    table = results_schema.last_of_each(table, ("source", "line"))
+    # a copied file counts once, unless its run went on in one of the folders
+    row = ("source", "line") if kind == "damaged" else ("source", "line", "run_id")
+    table = results_schema.last_of_each(table, row)
     order = ("source", "line") if kind == "damaged" else ("time", "source", "line")
     table = table.sort_by([(name, "ascending") for name in order])
     return keep_latest(table, kind) if latest else table

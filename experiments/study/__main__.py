@@ -107,6 +107,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     folder = StudyFolder(given.workdir, fixed_sets=given.sets is not None)
     part = select(runs, given.only)
+    if given.sets is not None and _PARENT not in os.environ:
+        from experiments.study.fixed_sets import check_sets
+
+        check_sets(part, given.sets)
     if given.dry_run:
         study_list.show(folder, part, merged, shard, given.workers, console)
         return 0
@@ -126,30 +130,34 @@ def _work(given, argv, runs, shard: tuple[int, int], folder, console) -> int:
     study = runs[0].config["study"] or given.config
     words = sys.argv[1:] if argv is None else list(argv)
     said = shlex.join(["python", "-m", "experiments.study", *words])
-    folder.begin(study, said, len(runs))
+    folder.check(study)
     if _PARENT in os.environ:
         _end_with_parent(int(os.environ[_PARENT]))
     else:
         _tell_of_others(folder, runs, given.extend, console)
+        folder.begin(study, said, [run.run_id for run in runs])
         if given.retry:
             folder.forget_failures()
         if lost := folder.reopen_lost(part):
             console.print(f"{len(lost)} finished runs lack rows, and are scored again")
         if given.workers > 1:
             counts = _spawn(folder, part, given.workers, shard, words, console)
-            return _end(folder, counts, console)
+            return _end(folder, part, counts, console)
     how = How(shard, given.members_at_once, given.stale, given.sets)
-    return _end(folder, Worker(folder, part, how, console).work(), console)
+    counts = Worker(folder, part, how, console).work()
+    return _end(folder, part, counts, console)
 
 
 def _tell_of_others(folder, runs, extend: bool, console) -> None:
-    """Says what else the folder holds.
+    """Says what else the folder holds, and which runs are of fewer steps.
 
     Raises:
         ValueError: if a changed study would be begun beside it, unasked.
     """
-    from experiments.study.changes import others
+    from experiments.study.changes import extended, others
 
+    if note := extended(folder, runs):
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
     found = others(folder, runs)
     if found is None:
         return
@@ -187,7 +195,7 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
 
     So each compiles other programs than its neighbours, as long as there are enough.
     """
-    from experiments.running.interrupt import Interrupt, StoppedError
+    from experiments.running.interrupt import Interrupt
     from experiments.study.claims import Claims
     from experiments.study.work import count, time_left
 
@@ -227,7 +235,7 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
         _send(started, signal.SIGINT)
 
     try:
-        with Interrupt(pass_on) as interrupt:
+        with Interrupt(pass_on):
             while any(process.poll() is None for process in started):
                 time.sleep(2.0)
                 counts = count(folder, runs, claims)
@@ -237,9 +245,6 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
     except KeyboardInterrupt:
         _send(started, signal.SIGKILL)
         raise
-    if interrupt.asked:
-        text = "stopped; the same command goes on from there."
-        raise StoppedError(text, interrupt.code)
     for process, log in zip(started, logs, strict=True):
         if process.returncode == storage.CODE:
             *_, last = log.read_text().splitlines()
@@ -267,7 +272,7 @@ def _send(processes: Sequence[subprocess.Popen], number: signal.Signals) -> None
             process.send_signal(number)
 
 
-def _end(folder, counts, console) -> int:
+def _end(folder, part, counts, console) -> int:
     """Says how the study stands; 0 if nothing failed and somebody does what is left."""
     console.print(str(counts), highlight=False)
     if counts.running:
@@ -279,7 +284,9 @@ def _end(folder, counts, console) -> int:
             ["python", "-m", "experiments.report", str(folder.path)]
         )
         console.print(f"{command_line}    makes the report", soft_wrap=True)
-    for path in sorted(folder.failures().values()) if counts.failed else ():
+    failures = folder.failures() if counts.failed else {}
+    own = {run.run_id for run in part if not folder.is_finished(run)}
+    for path in sorted(failures[name] for name in failures.keys() & own):
         console.print(f"failed: see {path}; --retry tries again", soft_wrap=True)
     return 1 if counts.failed or (counts.left and not counts.running) else 0
 

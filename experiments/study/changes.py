@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.running import workdir
+from experiments.running.extending import raised_again
 from experiments.study.folder import StudyFolder
 from experiments.study.sweep import StudyRun
 
@@ -59,6 +60,29 @@ def others(folder: StudyFolder, runs: Sequence[StudyRun]) -> Others | None:
         if found is not None:
             fields |= _difference(workdir.flat(found), flat)
     return Others(len(left), fields, len(here - there.keys()))
+
+
+def extended(folder: StudyFolder, runs: Sequence[StudyRun]) -> str:
+    """Says how many runs go on for more steps than their schedule had; empty if none.
+
+    Args:
+        folder: the study's.
+        runs: the study's, as its file is now.
+    """
+    said = [
+        text
+        for run in runs
+        if (text := raised_again(_config_there(folder, run.run_id), run.config))
+    ]
+    return f"{len(said)} runs are extended: {said[0]}" if said else ""
+
+
+def _config_there(folder: StudyFolder, run_id: str) -> dict[str, Any] | None:
+    """The config in a run's folder; one that cannot be read is for later to tell."""
+    try:
+        return workdir.read_config(folder.run(run_id))
+    except ValueError:
+        return None
 
 
 def _difference(

@@ -13,13 +13,13 @@ import json
 import os
 import pathlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import lengths
+from experiments.building.tested_positions import label_at_test
 from experiments.results import store as results
 from experiments.results.shards import sync_folder
-from experiments.running.labels import with_options
 from experiments.study.sweep import StudyRun
 
 
@@ -44,23 +44,44 @@ class StudyFolder:
         """Returns the folder of a run."""
         return self.path / "runs" / run_id
 
-    def begin(self, study: str, command: str, runs: int) -> None:
-        """Writes study.json, unless it is there.
+    def check(self, study: str) -> dict[str, Any]:
+        """Returns what study.json says of a study; nothing if it is not there.
 
         Raises:
-            ValueError: if the folder holds another study.
+            ValueError: if the folder holds another study, or the file is damaged.
         """
         path = self.path / "study.json"
-        if path.exists():
-            there = json.loads(path.read_text())
-            if there["study"] != study:
-                raise ValueError(
-                    f"{self.path} holds the study {there['study']!r}, begun by "
-                    f"{there['command']!r}; choose another --workdir for {study!r}."
-                )
-            return
-        about = {"study": study, "command": command, "runs": runs}
-        _write_whole(path, about)
+        if not path.exists():
+            return {}
+        there = _read(path)
+        if there is None or not {"study", "command"} <= there.keys():
+            raise ValueError(
+                f"{path} cannot be read; remove it, and the same command writes it "
+                "again."
+            )
+        if there["study"] != study:
+            raise ValueError(
+                f"{self.path} holds the study {there['study']!r}, begun by "
+                f"{there['command']!r}; choose another --workdir for {study!r}."
+            )
+        return there
+
+    def begin(self, study: str, command: str, runs: Sequence[str]) -> None:
+        """Writes study.json, or in it the runs that the study has now.
+
+        Args:
+            study: its name.
+            command: that began it.
+            runs: their ids, in the order of the sweep.
+
+        Raises:
+            ValueError: as `check`.
+        """
+        there = self.check(study)
+        if there.get("order") != list(runs):
+            about = {"study": study, "command": command} | there
+            about |= {"runs": len(runs), "order": list(runs)}
+            _write_whole(self.path / "study.json", about)
 
     def finish(self, run: StudyRun, cost: Mapping[str, Any]) -> None:
         """Marks a run as finished; its rows must be on disk."""
@@ -73,9 +94,8 @@ class StudyFolder:
         """True if all that is asked of a run was done."""
         if self._covers(self._marks.get(run.run_id), run):
             return True
-        try:
-            mark = json.loads(self._mark(run.run_id).read_text())
-        except FileNotFoundError:
+        mark = _read_mark(self._mark(run.run_id))
+        if mark is None:
             return False
         self._marks[run.run_id] = mark
         return self._covers(mark, run)
@@ -83,8 +103,9 @@ class StudyFolder:
     def costs(self) -> dict[str, dict[str, Any]]:
         """Returns what finished runs cost, by run_id."""
         for path in (self.path / "done").glob("[!.]*.json"):
-            if path.stem not in self._marks:
-                self._marks[path.stem] = json.loads(path.read_text())
+            mark = self._marks.get(path.stem) or _read_mark(path)
+            if mark is not None:
+                self._marks[path.stem] = mark
         return {name: mark["cost"] for name, mark in self._marks.items()}
 
     def reopen_lost(self, runs: Iterable[StudyRun]) -> list[str]:
@@ -149,17 +170,30 @@ _SCORED = ("length", "rows", "position_draws", "eval_seed")
 def _is_scored(
     run: StudyRun, scored: Mapping[tuple[str, int, str], set[tuple]]
 ) -> bool:
-    positions = run.config["positions"]
-    trained = with_options(positions["name"], positions["options"])
     for settings in run.evaluations:
-        name = settings["positions"]
-        tested = trained if name is None else with_options(name, settings["options"])
+        tested = label_at_test({**run.config, "eval": settings})
         rows = scored.get((run.run_id, run.config["train"]["steps"], tested), set())
         same = (settings["samples"], settings["draws"], settings["seed"])
         wanted = lengths.parse(settings["lengths"])
         if any((length, *same) not in rows for length in wanted):
             return False
     return True
+
+
+def _read(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns a JSON object; None if the file is not there, or damaged."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _read_mark(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns a mark; of a damaged one None, so that its run is looked into again."""
+    found = _read(path)
+    whole = {"steps", "evaluations", "cost", "fixed_sets"}
+    return found if found is not None and whole <= found.keys() else None
 
 
 def _write_whole(path: pathlib.Path, about: Mapping[str, Any]) -> None:

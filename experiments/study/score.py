@@ -112,8 +112,6 @@ def scoring_of(
     config = ConfigDict(dict(run.config) | {"eval": dict(settings)})
     recipe = together.experiment.recipe
     trained = labels.run_labels(run.config, together.experiment)
-    name = settings["positions"]
-    tested = labels.with_options(name, settings["options"]) if name else None
     evaluation = build.make_evaluation(config, recipe)
     return Scoring(
         recipe.model,
@@ -122,7 +120,7 @@ def scoring_of(
         {
             "run_id": run.run_id,
             "step": run.config["train"]["steps"],
-            "test_positions": tested or trained["positions"],
+            "test_positions": evaluation.label or trained["positions"],
             "test_encoding": trained["encoding"],
         },
         fixed_sets(recipe.task, evaluation, together.sets) if together.sets else None,

@@ -10,13 +10,15 @@ import collections
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.building import overrides
-from experiments.building.fields import check_name
+from experiments.building.fields import check_fields, check_name
+from experiments.building.tested_positions import label_at_test
 from experiments.running import labels, workdir
 
 MEMBER_FIELDS = (
@@ -71,13 +73,37 @@ def load(config_file: str, fields: Sequence[str] = ()) -> tuple[list[StudyRun], 
             f"{name} defines no get_sweep, so it is one run and no study; train it "
             "with python -m experiments.main, or see configs/studies."
         )
-    points = module.get_sweep(argument)
+    points = _points(module.get_sweep(argument), name)
     given = set(overrides.paths(fields))
     for field in sorted({field for point in points for field in point} & given):
         raise ValueError(
             f"--config.{field} cannot be set: the sweep of {name} sets it for each run."
         )
     return expand(base, points)
+
+
+def _points(returned: Any, name: str) -> list[Mapping[str, Any]]:
+    """Returns the points that a file's get_sweep gave, in whatever kind of list.
+
+    Raises:
+        ValueError: if they are no list of points.
+    """
+    wrong = returned
+    if isinstance(returned, Iterable) and not isinstance(returned, Mapping | str):
+        points = list(returned)
+        others = [point for point in points if not _is_point(point)]
+        if not others:
+            return points
+        wrong = others[0]
+    raise ValueError(
+        f"get_sweep of {name} must return a list of points, each with the fields that "
+        f"a run changes, such as [{{'train.seed': 0}}]; got {wrong!r} "
+        f"({type(wrong).__name__}). configs/sweep.py makes such lists."
+    )
+
+
+def _is_point(point: Any) -> bool:
+    return isinstance(point, Mapping) and all(isinstance(name, str) for name in point)
 
 
 def expand(
@@ -120,7 +146,7 @@ def expand(
                 merged += 1
             else:
                 evaluations.append(config["eval"])
-        _check_told_apart(run_id, evaluations)
+        _check_told_apart(run_id, first, evaluations)
         runs.append(
             StudyRun(run_id, first, tuple(evaluations), group_of(first), (0, 0))
         )
@@ -169,6 +195,8 @@ class _Checked:
         return {name: self._value(name, value) for name, value in point.items()}
 
     def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()  # of np.arange, np.logspace
         key = name, repr(value)
         if key not in self._known:
             try:
@@ -178,7 +206,8 @@ class _Checked:
             trial = self._base.copy_and_resolve_references()
             try:
                 trial.update_from_flattened_dict({name: value})
-            except TypeError as error:
+                check_fields(trial)
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"the sweep's {name}={value!r}: {error}") from None
             self._known[key] = workdir.flat(workdir.plain(trial))[name]
         return self._known[key]
@@ -206,20 +235,32 @@ def _check_same_training(
     run_id: str, first: Mapping[str, Any], config: Mapping[str, Any]
 ) -> None:
     names = [n for n in _differing(first, config) if not n.startswith(_EVALUATION)]
+    if "train.steps" in names:
+        raise ValueError(
+            f"two points of the sweep are one run ({run_id}) of other train.steps, "
+            f"{first['train']['steps']} and {config['train']['steps']}: a longer "
+            "training goes on in the folder of the shorter one. Make them two studies, "
+            "each with a --workdir of its own (--config.study=..., "
+            "--config.train.steps=...); a report of both folders tells them apart."
+        )
     if names:
         raise ValueError(
             f"two points of the sweep train the same model ({run_id}) but differ in "
-            f"{', '.join(names)}, which alters no step before the last. Leave one out, "
-            "or make them two studies."
+            f"{', '.join(names)}, which alters no step. Leave one out, or make them "
+            "two studies."
         )
 
 
-def _check_told_apart(run_id: str, evaluations: Sequence[Mapping[str, Any]]) -> None:
+def _check_told_apart(
+    run_id: str, config: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]
+) -> None:
     """Reports count one evaluation of a run at given test-time positions."""
-    names = [(one["positions"], one["options"]) for one in evaluations]
+    if len(evaluations) == 1:
+        return
+    names = [label_at_test({**config, "eval": one}) for one in evaluations]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"two evaluations of one model ({run_id}) have the same eval.positions and "
-            "eval.options, so their results could not be told apart in a report, which "
-            "counts one of them; make them two studies."
+            f"two evaluations of one model ({run_id}) are at the same positions "
+            f"({', '.join(names)}), so their results could not be told apart in a "
+            "report, which counts one of them; leave one out, or make them two studies."
         )

@@ -26,7 +26,6 @@ from ropejax.training import Progress, TrainState
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.population import AdamFamily, Member, Numbers, Population
 from ropejax.training.population_loop import MemberProgress, train_population
-from ropejax.training.step import StepMetrics
 
 
 def population_of(config: Mapping[str, Any], experiment: Experiment) -> Population:
@@ -177,7 +176,7 @@ class Work:
         steps = progress.metrics.loss.shape[0] * len(progress.members)
         self._timed.append((steps, progress.seconds))
         for place, at in enumerate(progress.members):
-            metrics = StepMetrics(*(one[:, place] for one in progress.metrics))
+            metrics = progress.metrics.of_member(place)
             seconds = progress.seconds / len(progress.members)
             line = self._open[at].curves.add(
                 Progress(progress.step, metrics, None, seconds)
@@ -197,7 +196,7 @@ class Work:
             checkpoints = self._open[at].checkpoints
             checkpoints.wait()
             if progress.step not in checkpoints.steps():
-                loss = float(progress.metrics.loss[:, place].mean())
+                loss = progress.metrics.of_member(place).mean_loss()
                 checkpoints.save(progress.state(place), {"loss": loss})
         for at in progress.members:
             self._open[at].checkpoints.wait()

@@ -1,6 +1,7 @@
 """The analysis of a run: numbers on disk, and pictures of just these numbers."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -10,7 +11,9 @@ from rich.console import Console
 from configs import base
 from experiments.analysis import __main__ as analysis
 from experiments.analysis import pictures as analysis_pictures
+from experiments.analysis.folders import runs_to_analyse
 from experiments.analysis.numbers import analyse_run, default_lengths
+from experiments.running import workdir
 from experiments.running.run import run_experiment
 
 QUIET = Console(quiet=True)
@@ -100,16 +103,42 @@ def test_the_command_prints_where_pictures_are(analysed, capsys):
 
 
 @pytest.mark.fast
+def test_of_a_study_the_first_trained_seed_of_each_setting_is_looked_into(tmp_path):
+    for name, seed, rate, step in (
+        ("a", 2, 1e-3, 5),
+        ("b", 1, 1e-3, 5),
+        ("c", 0, 1e-3, 0),  # not trained yet
+        ("d", 3, 1e-2, 5),
+    ):
+        folder = tmp_path / "runs" / name
+        (folder / "checkpoints" / str(step)).mkdir(parents=True)
+        config = tiny(train__seed=seed, optim__learning_rate=rate)
+        workdir.write_config(folder, workdir.plain(config))
+    runs = [tmp_path / "runs" / name for name in "bd"]
+    assert runs_to_analyse(tmp_path) == runs
+    assert runs_to_analyse(runs[0]) == [runs[0]]
+
+
+@pytest.mark.fast
 def test_default_lengths_go_beyond_training():
     assert default_lengths(40) == [10, 20, 40, 60, 100, 200]
     assert min(default_lengths(2)) == 2
 
 
-def test_what_has_no_attention_is_refused(tmp_path):
+def test_what_has_no_attention_is_refused_alone_and_left_out_of_a_study(
+    analysed, tmp_path, capsys
+):
+    other, encoder = tmp_path / "runs" / "rnn", tmp_path / "runs" / "encoder"
     config = tiny(model__kind="rnn", encoding__name="none", model__num_heads=8)
-    run_experiment(config, tmp_path, console=QUIET, summary=False)
+    run_experiment(config, other, console=QUIET, summary=False)
+    line = ["--lengths=3,8", "--samples=2", "--compile_cache="]
     with pytest.raises(ValueError, match="a run of model.kind=rnn; only"):
-        analyse_run(tmp_path)
+        analysis.main([str(other), *line])
+    ignored = shutil.ignore_patterns("analysis")
+    shutil.copytree(analysed[0], encoder, ignore=ignored)
+    assert analysis.main([str(tmp_path), *line]) == 0
+    assert (encoder / "analysis" / "positions.png").exists()
+    assert f"left out: {other} holds a run of model.kind=rnn" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31, 2**32 + 1])

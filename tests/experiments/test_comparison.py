@@ -2,8 +2,9 @@
 
 import pytest
 
-from experiments.report import comparison, published
+from experiments.report import comparison, mean_gain, published
 from experiments.report.published import SOURCES, Figure
+from experiments.report.published_parts import published_part
 from tests.experiments.evaluation_rows import cells_of, scored
 
 pytestmark = pytest.mark.fast
@@ -34,7 +35,9 @@ def test_the_best_run_is_put_beside_the_published_figure():
     assert ruoss.runs == 3
     assert (ruoss.figure.value, ruoss.figure.standing) == (51.9, "unverified")
     assert ruoss.difference == pytest.approx(85 - 51.9)
-    assert ruoss.remark == ""
+    assert (
+        ruoss.remark == "100 steps here, not known there; best of 3 here, of 30 there"
+    )
     assert ruoss.figure.reference == "Ruoss et al. 2023, arXiv 2305.16843, Table 1"
     # the best Transformer of the other paper; its figure was quoted elsewhere
     assert (deletang.figure.value, deletang.figure.standing) == (62.3, "secondary")
@@ -56,7 +59,7 @@ def test_encoding_and_scheme_decide_which_figure_it_is():
     assert values["rope", "randomized"].figure.value == 69.9
     assert values["transformer_xl", "randomized"].figure.value == 95.1
     assert values["alibi", "consecutive"].figure.value == 62.3
-    assert all(row.remark == "" for row in rows)
+    assert all("settings of our own" not in row.remark for row in rows)
 
 
 def test_what_no_paper_has_is_beside_nothing():
@@ -70,10 +73,97 @@ def test_settings_of_our_own_and_fewer_lengths_are_remarked_on():
     (row, _) = _compare(
         _scored("a", 50, encoding="rope(max_wavelength=8.0)", lengths=(40, 41, 500))
     )
-    assert row.remark == (
-        "settings of our own: rope(max_wavelength=8.0); scored at 2 of the 460 lengths"
+    assert row.remark.startswith(
+        "settings of our own: rope(max_wavelength=8.0); scored at 2 of the 460 lengths;"
     )
     assert row.difference == pytest.approx(50 - 51.9)
+
+
+def test_another_training_than_the_published_one_is_remarked_on():
+    config = {
+        "train.batch_size": 32,
+        "model.num_layers": 2,
+        "model.embed_dim": 64,
+        "model.kind": "decoder",
+    }
+    cells = cells_of(_scored("a", 60, step=4500))
+    ruoss, deletang = comparison.compare(cells, configs={"a": config})
+    assert ruoss.remark.split("; ") == [
+        "4,500 steps here, not known there",
+        "batch 32 here, 128 there",
+        "2 layers of width 64 here, 5 of 64 there",
+        "decoder here, encoder there",
+        "best of 1 here, of 30 there",
+    ]
+    assert deletang.remark.startswith("4,500 steps here, 1,000,000 there; batch 32")
+    assert deletang.remark.endswith("best of 1 here, of 150 there")
+    # what all remarks say is said once
+    shared = comparison.shared_remarks([ruoss, deletang])
+    assert shared == ruoss.remark.split("; ")[1:4]
+    assert comparison.text_rows([ruoss], shared)[0][-1] == (
+        "4,500 steps here, not known there; best of 1 here, of 30 there"
+    )
+    # trained as published, nothing is left to say
+    config |= {"train.batch_size": 128, "model.num_layers": 5, "model.kind": "encoder"}
+    assert not [*comparison.unlike_training(deletang.figure, 10**6, 150, config)]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "part", "own"),
+    [
+        (
+            "compose(rope=Rotary(), scale=LogScale(count=all))",
+            *("rope", "rope with LogScale(count=all)"),
+        ),
+        ("compose(base=Rotary())", "rope", ""),
+        ("compose(base=ALiBi(tie_break=True))", "alibi", "ALiBi(tie_break=True)"),
+        ("compose(a=Rotary(), b=ALiBi())", "", "compose(a=Rotary(), b=ALiBi())"),
+        ("compose(scale=LogScale())", "", "compose(scale=LogScale())"),
+        ("sinusoidal", "sinusoidal", ""),
+    ],
+)
+def test_a_composition_of_one_encoding_and_scales_stands_beside_that(
+    encoding, part, own
+):
+    assert published_part(encoding) == (part, own)
+
+
+def test_rope_with_log_n_is_compared_as_what_it_is():
+    scaled = "compose(rope=Rotary(), scale=LogScale())"
+    groups = [
+        _scored(f"{positions}", right, encoding=scaled, positions=positions)
+        for positions, right in (("consecutive", 50), ("randomized", 70))
+    ]
+    rows = _compare(*groups)
+    assert [(row.figure.encoding, row.ours) for row in rows] == [
+        ("rope", pytest.approx(50)),
+        ("rope", pytest.approx(70)),
+        ("transformer", pytest.approx(50)),
+    ]
+    assert all("of our own: rope with LogScale()" in row.remark for row in rows)
+    gain = mean_gain.mean_gain(cells_of(*groups))
+    assert gain.ours == pytest.approx(20)
+    assert gain.encodings == ("RoPE",)  # the rows' title
+    # beside the papers' best Transformer, only where there is no plain one
+    plain = _scored("plain", 40)
+    (best,) = [
+        r for r in _compare(*groups, plain) if r.figure.encoding == "transformer"
+    ]
+    assert best.ours == pytest.approx(40)
+
+
+def test_what_has_no_published_score_is_named_with_the_reason():
+    cells = cells_of(
+        _scored("a", 50, encoding="fire", encoding_title="FIRE"),
+        _scored("b", 50, task="copy", task_title="Copy"),
+        _scored("c", 50, positions="equal_mean"),
+        _scored("d", 50, positions="randomized", encoding="none", encoding_title="No"),
+        _scored("e", 50),
+    )
+    assert comparison.without_figure(cells) == (
+        "encodings FIRE; positions equal_mean; settings No, randomized; tasks Copy"
+    )
+    assert comparison.without_figure(cells_of(_scored("e", 50))) == ""
 
 
 @pytest.mark.parametrize(
@@ -123,12 +213,12 @@ def test_the_mean_gain_is_over_tasks_with_both():
         for names in [{"task": task, "positions": positions, "encoding": encoding}]
     ]
     alone = _scored("x", 90, task="bucket_sort")
-    gain = comparison.mean_gain(cells_of(*groups, alone))
+    gain = mean_gain.mean_gain(cells_of(*groups, alone))
     assert gain.ours == pytest.approx((20 + 40) / 2)
     assert (gain.tasks, gain.of) == (2, 15)
     assert (gain.figure.value, gain.figure.standing) == (12.0, "read")
     assert gain.difference is None
-    assert comparison.mean_gain(cells_of(alone)) is None
+    assert mean_gain.mean_gain(cells_of(alone)) is None
 
 
 def test_the_difference_of_the_mean_gain_is_given_over_the_same_tasks():
@@ -140,7 +230,7 @@ def test_the_difference_of_the_mean_gain_is_given_over_the_same_tasks():
     ]
     figures.append(Figure(source, "abstract", "", "", "", 12.0, "read", ""))
     cells = cells_of(_scored("a", 50), _scored("b", 70, positions="randomized"))
-    assert comparison.mean_gain(cells, figures).difference == pytest.approx(8)
+    assert mean_gain.mean_gain(cells, figures).difference == pytest.approx(8)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ def test_the_folder_of_a_study_tells_what_is_unfinished(tmp_path):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text(text)
     stores = [tmp_path / "results", tmp_path / "none" / "results"]
-    assert missing.of_studies(stores, {"a"}) == [
+    scored = {(str(stores[0]), "a"), (str(stores[1]), "b")}
+    assert missing.of_studies(stores, scored) == [
         "study mini: 1 of 3 runs finished",
         "given up: b (ValueError: loss is NaN)",
     ]

@@ -118,6 +118,23 @@ def test_no_two_lines_look_alike_even_without_colour(encodings):
         assert len(of_one) == 1
 
 
+@pytest.mark.parametrize(("encodings", "schemes"), [(2, 5), (5, 2), (4, 4), (3, 4)])
+def test_dashes_are_few_however_many_schemes_there_are(encodings, schemes):
+    """Up to 12 lines: what there is more of has colours and markers."""
+    pairs = itertools.islice(itertools.product(range(schemes), range(encodings)), 12)
+    settings = [
+        summaries.Setting("", "", f"p{p}", f"e{e}", f"p{p}", f"e{e}") for p, e in pairs
+    ]
+    styles = plot_style.line_styles(settings)
+    looks = [(s["color"], s["marker"], str(s["linestyle"])) for s in styles.values()]
+    assert len(set(looks)) == len(settings)
+    assert len({dashes for *_, dashes in looks}) <= min(encodings, schemes, 3)
+    if min(encodings, schemes) <= 3:
+        more = "positions" if schemes > 3 else "encoding"
+        marked = {getattr(s, more): styles[s]["marker"] for s in settings}
+        assert all(styles[s]["marker"] == marked[getattr(s, more)] for s in settings)
+
+
 def test_colours_differ_in_lightness_or_hue_for_red_green_blind_readers():
     """Simulated deuteranopia (Machado et al. 2009, severity 1.0), in CIELAB."""
     machado = np.array(
@@ -185,6 +202,37 @@ def test_learning_curves_average_runs_over_parts_of_the_training(cells):
     for line in two:
         np.testing.assert_allclose(line.get_ydata(), parts + 0.5)
     assert copy.get_ylabel() == "training loss (nats)"
+
+
+def test_a_training_is_one_curve_however_many_ways_it_was_tested(cells):
+    """The same runs, tested in another way, which comes first in one of the tasks."""
+    tested = [
+        dataclasses.replace(
+            run,
+            setting=dataclasses.replace(run.setting, test_positions="evenly_spaced"),
+        )
+        for cell in cells
+        for run in cell.runs
+    ]
+    both = [run for cell in cells for run in cell.runs if run.task == "copy"] + tested
+    rows = [
+        {"run_id": run.run_id, "step": 100, "loss": 1.0, "accuracy": 0.5}
+        for cell in cells
+        for run in cell.runs
+    ]
+    table = pa.Table.from_pylist(rows)
+    figure = plots.learning_curves(table, summaries.group_cells(both), "loss")
+    assert [len(axes.lines) for axes in figure.axes] == [3, 1]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[:3] == ["none, consecutive", "rope, consecutive", "rope, randomized"]
+    other = plots.accuracy_by_length(summaries.group_cells(both))  # looks the same
+    curves, scores = (
+        {line.get_label(): (line.get_color(), line.get_marker()) for line in handles}
+        for handles in (one.legends[0].get_lines() for one in (figure, other))
+    )
+    assert {name: scores[name] for name in names[:3]} == {
+        name: curves[name] for name in names[:3]
+    }
 
 
 def test_learning_curves_of_runs_without_a_step_in_common_are_left_out(cells):

@@ -150,8 +150,8 @@ def test_runs_of_another_model_are_a_setting_of_their_own(study, capsys):
 
 def test_runs_that_differ_in_the_optimizer_are_named(study, capsys):
     for seed in (0, 1):
-        name, path = f"even_pairs-randomized-{seed}", study / "again"
-        with results.ResultsWriter(path, name) as writer:
+        name, path = f"even_pairs-randomized-{seed}", study / "task=even_pairs"
+        with results.ResultsWriter(path / f"randomized{seed}", name) as writer:
             more = {"optim": {"b2": 0.9 + seed / 100}}
             config = {"seed": seed, "model": {"layers": 2}} | more
             writer.write("run", seed=seed, config=config)
@@ -228,6 +228,65 @@ def test_a_copied_study_and_a_run_made_twice_count_once(study, capsys):
     (line,) = [line for line in printed.err.splitlines() if "evaluations in" in line]
     assert str(again / "results") in line
     assert line.endswith("latest row of each length (bucket_sort-randomized-1)")
+
+
+def test_studies_that_share_the_names_of_runs_are_each_reported_whole(tmp_path, capsys):
+    """A run_id leaves `train.steps` out, and the later score is of the shorter run."""
+    for study, steps, right in (("long", 4, 180), ("short", 3, 120)):
+        for seed in (0, 1):
+            fields = {"study": study, "train": {"steps": steps, "seed": seed}}
+            run_id = f"even_pairs-rope-seed{seed}-01234567"
+            path = _write_run(
+                tmp_path / study, "even_pairs", "randomized", seed, right, run_id=run_id
+            )
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            for row in rows:
+                row["study"] = study
+                row |= {"config": fields} if row["kind"] == "run" else {}
+                row |= {"step": steps} if row["kind"] == "evaluation" else {}
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "long/failed").mkdir()
+    (tmp_path / "long/failed" / f"{run_id}.txt").write_text("once, before it was done")
+    assert report.main([str(tmp_path), "--formats", "none"]) == 0
+    printed = capsys.readouterr()
+    shown = [(r["Positions"], r["Best"], r["Seeds"]) for r in _table(printed.out)]
+    assert shown == [
+        ("randomized, long", "90.0", "2"),
+        ("randomized, short", "60.0", "2"),
+    ]
+    runs = {(run["run_id"], run["step"]) for run in _csv(tmp_path / "report/runs.csv")}
+    assert (f"{run_id} (long)", "4") in runs
+    assert (f"{run_id} (short)", "3") in runs
+    assert "missing: " not in printed.err
+
+
+def test_the_command_that_looks_into_trained_models_is_named(tmp_path, capsys):
+    path = _write_run(tmp_path, "even_pairs", "consecutive", 0, 100)
+    out = ["--formats", "none", "--out", str(tmp_path / "out")]
+    report.main([str(tmp_path), *out])
+    assert "experiments.analysis" not in capsys.readouterr().out  # no model is here
+    (path.parents[1] / "config.json").write_text("{}")
+    report.main([str(tmp_path), *out])
+    line = f"python -m experiments.analysis {tmp_path}"
+    assert f"{line}    looks into" in capsys.readouterr().out
+    for name in ("report.md", "report.html"):
+        assert f"none yet: `{line}` draws" in (tmp_path / "out" / name).read_text()
+
+
+@pytest.mark.parametrize(("fraction", "warned"), [(0.0, 1), (1.0, 0)])
+def test_a_run_that_was_extended_under_a_decaying_rate_is_named(
+    tmp_path, capsys, fraction, warned
+):
+    with results.ResultsWriter(tmp_path, "even_pairs-consecutive-0") as writer:
+        for steps in (1, 3):
+            fields = {"train": {"steps": steps}, "optim": {"final_fraction": fraction}}
+            writer.write("run", seed=0, config=fields)
+    path = _write_run(tmp_path, "even_pairs", "consecutive", 0, 100)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if '"kind":"run"' not in line))
+    assert report.main([str(tmp_path), "--formats", "none"]) == 0
+    said = "1 of the runs went on after train.steps was raised, 1 to 3, while"
+    assert capsys.readouterr().err.count(said) == warned
 
 
 def test_the_wide_table_and_the_published_one_are_files_too(study):

@@ -543,3 +543,25 @@ def test_two_compactions_at_once_count_each_row_once(tmp_path):
     assert _everything(tmp_path) == expected
     assert {p.suffix for p in (tmp_path / "results").iterdir()} == {".parquet"}
     assert os.listdir(tmp_path) == ["results"]
+
+
+def test_a_run_id_of_two_trainings_is_shown_with_its_folder_and_a_copy_is_not(tmp_path):
+    for folder, steps in (("one", 5), ("two", 7)):
+        with results.ResultsWriter(tmp_path / folder, "a") as writer:
+            writer.write("run", seed=0, config={"train": {"steps": 5}, "eval": {}})
+            writer.write("training", step=1)
+            writer.write("run", seed=0, config={"train": {"steps": steps}})
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    found = results.read(tmp_path, "training").to_pylist()
+    assert sorted(row["run_id"] for row in found) == ["a (copy)", "a (two)"]
+    both = results.read([tmp_path / "one", tmp_path / "copy"], "training")
+    assert both["run_id"].to_pylist() == ["a"]
+    # gone on with in one of the folders, its first rows belong to either
+    with results.ResultsWriter(tmp_path / "copy", "a") as writer:
+        writer.write("run", seed=0, config={"train": {"steps": 9}})
+        writer.write("training", step=2)
+    both = results.read([tmp_path / "one", tmp_path / "copy"], "training")
+    pairs = list(zip(both["run_id"].to_pylist(), both["step"].to_pylist(), strict=True))
+    assert sorted(pairs) == [("a (copy)", 1), ("a (copy)", 2), ("a (one)", 1)]
+    sql = "SELECT count(DISTINCT run_id) AS n FROM training"
+    assert results.query(tmp_path, sql)["n"].to_pylist() == [3]

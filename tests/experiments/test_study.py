@@ -315,7 +315,7 @@ def test_a_model_that_diverges_is_scored_and_leaves_the_others_alone(
 
 
 def test_a_folder_of_another_study_is_refused(finished, tmp_path):
-    StudyFolder(tmp_path).begin("other", "python ...", 3)
+    StudyFolder(tmp_path).begin("other", "python ...", ["a", "b", "c"])
     with pytest.raises(ValueError, match="holds the study 'other'"):
         study.main([f"--config={TINY}", f"--workdir={tmp_path}", "--compile_cache="])
 

@@ -29,7 +29,7 @@ def began(path, runs):
     for run in runs:
         folder.run(run.run_id).mkdir(parents=True)
         workdir.write_config(folder.run(run.run_id), run.config)
-    folder.begin("tiny", "python ...", len(runs))
+    folder.begin("tiny", "python ...", [run.run_id for run in runs])
     return folder
 
 
@@ -108,3 +108,81 @@ def test_runs_of_an_earlier_version_are_not_others(tmp_path):
         del config["train"]["progressive_weight"], config["train"]["gradient_loops"]
         path.write_text(json.dumps(config))
     assert changes.others(folder, runs) is None
+
+
+@pytest.mark.parametrize(("fraction", "told"), [(0.0, True), (1.0, False)])
+def test_a_longer_training_under_a_decaying_rate_is_said_to_be_another(
+    tmp_path, trained, capsys, fraction, told
+):
+    began(tmp_path, runs_with(optim__final_fraction=fraction)[:3])
+    words = [f"--config={TINY}", f"--workdir={tmp_path}", "--compile_cache="]
+    words.append(f"--config.optim.final_fraction={fraction}")
+    study.main([*words, "--config.train.steps=99"])
+    printed = " ".join(capsys.readouterr().out.split())
+    said = (
+        "3 runs are extended: the learning rate decays over train.steps, which was 12"
+    )
+    assert (f"note: {said} and is now 99" in printed) is told
+    study.main(words)
+    assert "note:" not in capsys.readouterr().out
+
+
+def test_a_damaged_mark_is_none_and_a_damaged_study_is_named(tmp_path):
+    folder, runs = StudyFolder(tmp_path), runs_with()
+    for run in runs[:2]:
+        folder.finish(run, {"step_s": 1.0})
+    for text in ("", "{", "[]", "{}"):
+        (tmp_path / "done" / f"{runs[0].run_id}.json").write_text(text)
+        fresh = StudyFolder(tmp_path)
+        assert [fresh.is_finished(run) for run in runs[:2]] == [False, True]
+        assert list(fresh.costs()) == [runs[1].run_id]
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(ValueError, match=r"study\.json cannot be read; remove it"):
+            folder.check("tiny")
+
+
+def test_the_order_of_the_sweep_is_kept_up_to_date(tmp_path):
+    folder = StudyFolder(tmp_path)
+    for order in (["b", "a"], ["b", "c", "a"]):
+        folder.begin("tiny", "python ...", order)
+        there = json.loads((tmp_path / "study.json").read_text())
+        assert (there["order"], there["runs"]) == (order, len(order))
+    before = (tmp_path / "study.json").stat().st_mtime_ns
+    folder.begin("tiny", "python other", order)
+    assert (tmp_path / "study.json").stat().st_mtime_ns == before
+
+
+def test_failures_of_runs_that_the_study_no_longer_has_are_not_listed(
+    tmp_path, monkeypatch, capsys
+):
+    runs = runs_with()
+    folder = StudyFolder(tmp_path)
+    folder.fail(runs[0].run_id, "broken")
+    folder.fail("even_pairs-rope-randomized-seed0-00000000", "of an earlier file")
+    (tmp_path / "done").mkdir()
+
+    class Failed:
+        def __init__(self, folder, runs, how, console):
+            pass
+
+        def work(self):
+            return Counts(done=7, running=0, failed=1, left=0, seconds=0.0)
+
+    monkeypatch.setattr("experiments.study.work.Worker", Failed)
+    assert (
+        study.main([f"--config={TINY}", f"--workdir={tmp_path}", "--compile_cache="])
+        == 1
+    )
+    printed = "".join(capsys.readouterr().out.split())
+    assert printed.count("failed:see") == 1
+    assert f"{runs[0].run_id}.txt;--retry" in printed
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--workers=2"]])
+def test_missing_sets_are_told_before_anything_is_trained(tmp_path, trained, more):
+    words = [f"--config={TINY}", f"--workdir={tmp_path / 'study'}", *more]
+    message = r"lacks 3 of 3 evaluation sets, such as even_pairs.*\n1 more tasks lack"
+    with pytest.raises(ValueError, match=message):
+        study.main([*words, f"--sets={tmp_path}", "--compile_cache="])
+    assert not trained
+    assert not (tmp_path / "study").exists()

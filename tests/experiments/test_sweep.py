@@ -2,6 +2,7 @@
 
 import pathlib
 
+import numpy as np
 import pytest
 
 from configs import base
@@ -118,15 +119,62 @@ def test_a_model_scored_at_several_positions_is_trained_once():
     ("points", "message"),
     [
         ([], "no points"),
-        ([{"task.nam": "x"}], r"sweep sets 'task\.nam': .*'task\.name'"),
+        ([{"task.nam": "x"}], r"sweep sets 'task\.nam': .*task\.name"),
         ([{"train.steps": "many"}], r"train\.steps='many'"),
-        ([{}, {"train.steps": 99}], r"same model .* differ in train\.steps"),
+        (
+            [{}, {"train.steps": 99}],
+            r"train\.steps, 12 and 99: a longer .* two studies",
+        ),
+        ([{"train.seed": True}], r"train\.seed must be a number, got True"),
+        (
+            [{"optim.learning_rate": float("nan")}],
+            r"learning_rate must be a finite number",
+        ),
+        ([{}, {"train.keep": 9}], r"same model .* differ in train\.keep, which alters"),
         ([{}, {"eval.samples": 16}], "could not be told apart"),
+        # The positions of training, which need not be said.
+        ([{}, {"eval.positions": "randomized"}], r"at the same positions \(randomized"),
     ],
 )
 def test_points_that_cannot_be_are_refused(points, message):
     with pytest.raises(ValueError, match=message):
         expand(tiny_study.get_config(), points)
+
+
+def test_numbers_of_numpy_are_taken_as_they_are():
+    seeds = {"train.seed": np.arange(2)}
+    runs = runs_of(*product(seeds, {"optim.learning_rate": np.logspace(-2, -1, 2)}))
+    assert runs == runs_of(
+        *product({"train.seed": [0, 1]}, {"optim.learning_rate": [0.01, 0.1]})
+    )
+
+
+def _study(tmp_path, body):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from tests.experiments.tiny_study import get_config\n"
+        f"def get_sweep(arg=''):\n    {body}\n"
+    )
+    return str(path)
+
+
+def test_a_sweep_may_be_a_generator(tmp_path):
+    body = "yield {'train.seed': 0}; yield {'train.seed': 1}"
+    assert len(sweep.load(_study(tmp_path, body))[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "got"),
+    [
+        ("pass", r"got None \(NoneType\)"),
+        ("return {'train.seed': 0}", r"got {'train\.seed': 0} \(dict\)"),
+        ("return ['train.seed']", r"got 'train\.seed' \(str\)"),
+        ("return [{0: 1}]", r"got {0: 1} \(dict\)"),
+    ],
+)
+def test_a_get_sweep_that_gives_no_list_of_points_is_refused(tmp_path, body, got):
+    with pytest.raises(ValueError, match=rf"mine\.py must return a list .* {got}"):
+        sweep.load(_study(tmp_path, body))
 
 
 # Order and cost

@@ -8,7 +8,6 @@ import math
 import re
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import rich.console
 
@@ -54,7 +53,7 @@ def test_test_settings_groups_and_studies_are_cells_of_their_own():
     labels = {cell.setting.label: cell.best for cell in cells}
     assert labels == {
         "RoPE, consecutive": pytest.approx(0.7),
-        "RoPE, consecutive, tested with evenly_spaced": pytest.approx(0.6),
+        "RoPE, consecutive, tested with evenly spaced": pytest.approx(0.6),
         "RoPE, consecutive, tested as rope scale=4": pytest.approx(0.5),
         "RoPE, consecutive, L=1024": pytest.approx(0.4),
     }
@@ -205,13 +204,34 @@ def test_the_terminal_table_fits_80_columns_and_says_all():
         rows, lengths=(2, 4, 6), console=rich.console.Console(file=text, width=80)
     )
     lines = text.getvalue().split("\n")
-    assert "Reverse String: token accuracy in % by length; mean of 3 seeds" in lines[0]
+    title = " ".join(" ".join(lines[:2]).split())
+    assert title.startswith(
+        "Reverse String: token accuracy in % by length; mean of 3 seeds ± their std; "
+        "exact: sequences right throughout"
+    )
     cells = [re.split(r"  +", line.strip()) for line in lines]
-    assert ["trained on lengths 1–2", "2", "4", "6", "1–2", "3–6", "≥90% to"] in cells
-    assert [
-        *("RoPE, randomized", "100.0", "95.0", "95.0", "100.0", "95.0 ± 5.0", "6"),
-    ] in cells
+    heads = "2", "4", "6", "1–2", "3–6", "3–6", "≥90% to"
+    assert ["trained on lengths 1–2", *heads] == cells[cells.index(["exact"]) + 1]
+    figures = "100.0", "95.0", "95.0", "100.0", "95.0 ± 5.0", "25.0", "6"
+    assert ["RoPE, randomized", *figures] in cells
     assert ["best input-blind guess", *["50.0"] * 5] in cells
+
+
+def test_exact_sequences_are_counted_past_training_or_where_there_are_none_in_it():
+    def columns(*rows):
+        text = io.StringIO()
+        console = rich.console.Console(file=text, width=100)
+        tables.print_summary(list(rows), lengths=(2,), console=console)
+        lines = [line.split() for line in text.getvalue().splitlines() if line.strip()]
+        (row,) = (line for line in lines if line[:2] == ["RoPE,", "consecutive"])
+        return row
+
+    inside = scored("a", 90, lengths=(1, 2), exact=3)  # of 4
+    *_, exact, _ = columns(*inside)
+    assert exact == "75.0"
+    beyond = [row | {"exact": 4 if row["length"] <= 2 else 1} for row in scored("a", 9)]
+    *_, exact, _ = columns(*beyond)
+    assert exact == "25.0"
 
 
 def test_the_terminal_table_heads_its_means_with_the_lengths_they_are_of():
@@ -279,21 +299,6 @@ def test_configs_that_differ_are_named():
         b={"model": {"layers": 3, "width": 8}, "seed": 1},
     )
     assert note.endswith("runs differ in config model.layers: 2 (a); 3 (b)")
-
-
-def test_one_name_for_two_runs_is_named():
-    def rows(*configs):
-        return pa.table(
-            {
-                "run_id": ["a"] * len(configs),
-                "config": [json.dumps({"layers": n}) for n in configs],
-                "store": ["x", "y"][: len(configs)],
-            }
-        )
-
-    (note,) = disagreements.shared_names(rows(2, 3))
-    assert note.startswith("run a has different configs in x and y")
-    assert disagreements.shared_names(rows(2, 2)) == []
 
 
 def test_summaries_of_stored_rows_and_of_mappings_are_the_same(tmp_path):
