@@ -16,7 +16,7 @@ help: ## print this
 	@echo "PYTHON=python3.12 chooses the interpreter, before the first use of $(VENV)."
 
 quickstart: $(READY) ## train plain and randomized positions, and compare (SEEDS=3, SHORT=1)
-	$(BIN)/python -m experiments.quickstart --seeds=$(SEEDS) $(if $(SHORT),--short)
+	$(BIN)/python -m experiments.quickstart --seeds=$(SEEDS) $(if $(filter-out 0 no No NO false False n,$(SHORT)),--short)
 
 # Neighbours go to one process: they share compiled programs.
 PYTEST := $(BIN)/python -m pytest -q -n auto --maxprocesses=4 --dist worksteal

@@ -22,7 +22,8 @@ def parse(arg: str, **defaults: str) -> dict[str, str]:
                 f"names: {', '.join(defaults)}."
             )
         if name not in defaults:
-            near = difflib.get_close_matches(name, defaults, n=2, cutoff=0.4)
+            meant = name.lower().replace("-", "_")
+            near = difflib.get_close_matches(meant, defaults, n=2, cutoff=0.4)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise ValueError(
                 f"the config takes no argument {name!r}; it takes "

@@ -27,10 +27,13 @@ def get_config(arg: str = "") -> ConfigDict:
     config.task = task = ConfigDict()
     task.name = "reverse_string"  # which task
     task.options = ""  # its settings
+    task.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.positions = positions = ConfigDict()
     positions.name = "consecutive"  # where tokens are said to be in training
-    positions.as_published = True  # randomized: per layer, distances as in the paper
+    positions.as_published = True  # randomized: as in the paper, else one draw a pass
+    # The paper: RoPE and its kin, a draw a layer; ALiBi and Transformer-XL, and what
+    # is made of them, a draw of distances a layer; sinusoidal, learned: one a pass.
     positions.options = ""  # settings of the scheme; they override as_published
     positions.title = ""  # in tables and pictures; made of name and settings if ""
 
@@ -112,6 +115,6 @@ def get_config(arg: str = "") -> ConfigDict:
     evaluation.draws = 8  # draws of positions a length; they divide samples
     evaluation.seed = 1  # of examples and positions
     evaluation.positions = placeholder(str)  # at test time; else those of training
-    evaluation.options = ""  # settings of the test-time scheme
+    evaluation.options = ""  # its settings; those not given are those of training
 
     return config

@@ -18,6 +18,7 @@ def get_config(arg: str = "") -> ConfigDict:
             seconds that shows that everything works, and nothing else.
     """
     chosen = arguments.parse(arg, positions="randomized", short="no")
+    short = chosen["short"].lower()
     config = base.get_config()
     config.study = "quickstart"
     config.task.name = "even_pairs"
@@ -48,7 +49,7 @@ def get_config(arg: str = "") -> ConfigDict:
     config.eval.lengths = "1:40:3,40,45:100:5,110:200:10,225:500:25"
     config.eval.buckets = "40,100,200,500"
     config.eval.samples = 256
-    if chosen["short"] == "yes":
+    if short == "yes":
         config.study = "quickstart_short"
         config.optim.warmup_steps = 10
         config.train.max_length = 10
@@ -57,6 +58,6 @@ def get_config(arg: str = "") -> ConfigDict:
         config.eval.lengths = "2:10:2,15,20,30,40"
         config.eval.buckets = "10,40"
         config.eval.samples = 64
-    elif chosen["short"] != "no":
+    elif short != "no":
         raise ValueError(f"short must be yes or no, got {chosen['short']!r}.")
     return config

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from experiments.building.options import nearest
-from experiments.running import leaving, storage
+from experiments.building.nearest import close, close_fields, meant, plain
+from experiments.running import leaving, preemption, storage
 from experiments.running.interrupt import STOPPED, DivergedError, StoppedError
 
 _OURS = [
@@ -75,8 +75,27 @@ def parse(
     for text in rest:
         name = text.split("=")[0]
         if text.startswith("-") and not re.match(r"--?(no)?config\.", text):
-            raise UsageError(f"there is no option {name!r}.{nearest(name, names)}")
+            raise UsageError(
+                f"there is no option {name!r}.{_option_meant(name, names)}"
+            )
     return given, rest
+
+
+def _option_meant(name: str, options: Sequence[str]) -> str:
+    """Says which option or field of the config was perhaps meant, if any."""
+    given = name.lstrip("-")
+    fields: list[str] = []
+    if "--config" in options:
+        from configs import base
+        from experiments.building.fields import all_fields
+
+        fields = close_fields(given, list(all_fields(base.get_config())))
+    written = meant(f"--config.{field}" for field in fields)
+    exact = [field for field in fields if plain(field).endswith(plain(f".{given}"))]
+    if "." in given or exact:
+        return written
+    known = {option.lstrip("-"): option for option in options}
+    return meant(repr(known[one]) for one in close(given, known)) or written
 
 
 def config_help() -> str:
@@ -162,8 +181,11 @@ def prepare_jax(compile_cache: str) -> None:
 def run(main: Callable[[], int]) -> NoReturn:
     """Runs a command: what a person can mend becomes one message, and exit code 2.
 
+    From here on, SIGTERM ends the process with the exit code 75.
+
     A ValueError that was not raised by this project's own checks keeps its traceback.
     """
+    preemption.heed_sigterm()
     import absl.logging
 
     # What orbax logs as errors, it raises too; we say it in one line.

@@ -8,9 +8,11 @@ r"""Scores a trained run at any lengths, also with other positions than in train
         --encoding_options="distance=Rectified(512)"
     python -m experiments.evaluate --workdir=runs/large --mesh=fsdp=-1
 
-Scores are appended to the run's results, each beside that of the best predictor that
-does not see the input. The newest checkpoint is scored; its step is in every row, and
-what is printed first says if training is not finished.
+Test-time positions have the settings of the training positions where none are given:
+evenly spaced ones go as far as those that the model was trained at. Scores are appended
+to the run's results, each beside that of the best predictor that does not see the
+input. The newest checkpoint is scored; its step is in every row, and what is printed
+first says if training is not finished.
 """
 
 import dataclasses
@@ -27,12 +29,14 @@ from experiments import command, lengths
 from experiments.building import options, trained_length
 from experiments.building.checks import Evaluation, check_scorable
 from experiments.building.mesh import parse_sizes
-from experiments.building.methods import PARTS, make_positions
+from experiments.building.methods import PARTS
+from experiments.building.tested_positions import make_tested
 from experiments.evaluation_sets.content import FixedSet
 from experiments.report import tables
 from experiments.results import store as results
 from experiments.running import joining, labels, processes, scoring
-from experiments.running.run import Run, open_run
+from experiments.running.run import Run, open_run, read_run
+from experiments.running.shared_folder import check_shared
 from ropejax.evaluation import LengthScore
 from ropejax.nn import TransformerSpec
 from ropejax.seeds import check_seed
@@ -54,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--positions",
         metavar="NAME[(SETTINGS)]",
-        help="where tokens are said to be (default: as the run's config says)",
+        help="where tokens are said to be; settings that are not given are those of "
+        "training (default: as the run's config says)",
     )
     parser.add_argument(
         "--encoding_options",
@@ -122,8 +127,8 @@ def evaluate_run(
     Args:
         folder: the run's workdir.
         lengths_text: such as "1:500"; the run's own if None.
-        positions: a scheme, such as "evenly_spaced" or "randomized(max_position=512)";
-            that of the run's config if None.
+        positions: a scheme, such as "evenly_spaced" or "randomized(max_position=512)",
+            with what it does not say as in training; that of the run's config if None.
         encoding_options: settings of the encoding to change.
         changes: `samples`, `draws` and `seed` that differ from the run's config.
         sets: folder of fixed evaluation sets, which also says at which lengths, of how
@@ -151,21 +156,32 @@ def evaluate_run(
             "changes": changes,
         }
     )
+    with processes.failing_together():
+        read_run(folder)
+    check_shared(pathlib.Path(folder))
     run, state = open_run(folder, mesh)
     recipe = run.experiment.recipe
     processes.check_mesh(recipe.sharding, "--mesh=data=-1")
     console.print(training_so_far(run, int(state.step)), soft_wrap=True)
-    evaluation, where = changed_evaluation(run, lengths_text, positions, changes)
-    if sets is not None:
-        evaluation = _as_held(recipe.task, evaluation, sets, lengths_text, changes)
-    model, encoding = changed_model(run, encoding_options)
-    check_scorable(evaluation, model, recipe.task, recipe.sharding)
+    fixed = None
+    with processes.failing_together():
+        evaluation, where = changed_evaluation(run, lengths_text, positions, changes)
+        if sets is not None:
+            evaluation = _as_held(recipe.task, evaluation, sets, lengths_text, changes)
+        model, encoding = changed_model(run, encoding_options)
+        check_scorable(evaluation, model, recipe.task, recipe.sharding)
+        if sets is not None:
+            fixed = fixed_sets(recipe.task, evaluation, sets)
+    if positions is not None:
+        console.print(scored_at(run, where), soft_wrap=True, highlight=False)
+    hashes = {str(length): one.sha256 for length, one in (fixed or {}).items()}
+    processes.check_agreement({"set of length": hashes})
     asked = scoring.Scoring(
         model,
         recipe.task,
         evaluation,
         run.score_labels(int(state.step), positions=where, encoding=encoding),
-        None if sets is None else fixed_sets(recipe.task, evaluation, sets),
+        fixed,
         recipe.sharding,
     )
     with run.writer() if first else processes.Silent() as writer:
@@ -198,6 +214,19 @@ def training_so_far(run: Run, step: int) -> str:
     )
 
 
+def scored_at(run: Run, label: str | None) -> str:
+    """Returns at which positions a run is scored, those of training included.
+
+    Args:
+        run: the run.
+        label: name and settings of the test-time scheme; None for that of training.
+    """
+    trained = run.score_labels(0)["test_positions"]
+    if label is None:
+        return f"positions: as trained, {trained}"
+    return f"positions: {label} (trained with {trained})"
+
+
 def changed_evaluation(
     run: Run,
     lengths_text: str | None,
@@ -213,9 +242,11 @@ def changed_evaluation(
     label = run.test_positions
     if positions is not None:
         name, text = options.split(positions, "--positions")
-        scheme = make_positions(run.config, name, text, ("--positions",) * 2)
-        changes = {**changes, "positions": scheme}
-        label = labels.with_options(name, text)
+        trained = run.experiment.recipe.positions
+        scheme, label = make_tested(
+            run.config, trained, name, text, ("--positions",) * 2
+        )
+        changes = {**changes, "positions": scheme, "label": label}
     return dataclasses.replace(evaluation, **changes), label
 
 

@@ -1,5 +1,10 @@
 """Lengths written as text: `1:500` is 1, 2, ..., 500; `1,2,50:100:10` also works."""
 
+LONGEST = 2**31 - 1
+"""The longest length: what a 32-bit integer holds."""
+MOST = 2**20
+"""So many lengths are scored at most, each on its own."""
+
 
 def parse(text: str) -> tuple[int, ...]:
     """Returns the lengths that a text names, increasing, each once.
@@ -9,9 +14,11 @@ def parse(text: str) -> tuple[int, ...]:
             with both ends included, or `first:last:step`.
 
     Raises:
-        ValueError: for text that cannot be read, lengths below 1, or none at all.
+        ValueError: for text that cannot be read, lengths below 1 or above `LONGEST`,
+            none at all, or more than `MOST`.
     """
     lengths: set[int] = set()
+    count = 0
     for part in text.split(","):
         try:
             numbers = [int(number) for number in part.split(":")]
@@ -25,5 +32,18 @@ def parse(text: str) -> tuple[int, ...]:
                 f"cannot read {part.strip()!r} in lengths {text!r}; write lengths from "
                 "1 up, such as 1,2,50:100 (both ends included) or 50:500:10."
             )
-        lengths.update(range(first, last + 1, step))
+        if last > LONGEST:
+            raise ValueError(
+                f"lengths {text!r}: {last} is longer than any input can be; lengths "
+                f"are at most {LONGEST}."
+            )
+        these = range(first, last + 1, step)
+        count += len(these)
+        if count > MOST:
+            raise ValueError(
+                f"lengths {text!r} are {count} and more, each of which is scored on "
+                f"its own; give at most {MOST}, such as every thousandth: "
+                f"{first}:{last}:1000."
+            )
+        lengths.update(these)
     return tuple(sorted(lengths))

@@ -7,6 +7,7 @@ Data, positions and dropout of a step follow from the run's seed and the step, s
 step is replayed bit for bit: from the newest checkpoint before it.
 """
 
+import dataclasses
 import pathlib
 import traceback
 from collections.abc import Sequence
@@ -85,16 +86,13 @@ def _show(recipe, state) -> bool:
     from rich.table import Table
 
     from experiments.running.nonfinite import batch_of
-    from ropejax.training.step import gradients
+    from ropejax.training.step import gradients, step_loops
 
     console = Console()
     batch, placement, rng = batch_of(recipe, state)
-    take = jax.jit(
-        lambda params, batch, placement, rng: gradients(
-            recipe, params, batch, placement, rng
-        )
-    )
-    grads, sums = take(state.params, batch, placement, rng)
+    drawn = batch, placement, rng, step_loops(recipe, state)
+    take = jax.jit(lambda params, drawn: gradients(recipe, params, *drawn))
+    grads, sums = take(state.params, drawn)
     loss = float(sums.loss / sums.outputs)
     console.print(
         f"step {int(state.step)}: {batch.tokens.shape[0]} rows of "
@@ -115,22 +113,65 @@ def _show(recipe, state) -> bool:
         table.add_row(name, f"{largest:.3g}", f"{norm:.3g}", f"{bad} of {size}")
     console.print(table)
     if len(rows) > _ROWS:
-        console.print(f"and {len(rows) - _ROWS} parameters with smaller gradients")
+        told = told_of_others([row[3] for row in rows[_ROWS:]])
+        console.print(told, highlight=False)
     any_bad = any(row[3] for row in rows) or not jnp.isfinite(loss)
     if not any_bad:
         console.print("Everything is finite.")
         return False
-    console.print(_first_bad(take, state.params, batch, placement, rng))
+    console.print(_first_bad(recipe, state.params, drawn), soft_wrap=True)
     return True
 
 
-def _first_bad(take, *arguments) -> str:
+def told_of_others(not_finite: Sequence[int]) -> str:
+    """Returns a line on the parameters that the table leaves out.
+
+    Args:
+        not_finite: of each, how many numbers of its gradient are not finite.
+    """
+    bad = sum(count > 0 for count in not_finite)
+    told = f"{bad} of them not finite" if bad else "with smaller gradients"
+    return f"and {len(not_finite)} more parameters, {told}"
+
+
+def _first_bad(recipe, params, drawn) -> str:
     """Says which operation first gives a NaN or an infinity, and where."""
     import jax
 
     try:
+        return _first_of(one_by_one(recipe), params, drawn)
+    except jax.errors.JaxRuntimeError:  # as where nothing fits but what is made again
+        return _first_of(recipe, params, drawn)
+
+
+def one_by_one(recipe):
+    """Returns a recipe of the same numbers, with no operation inside another one.
+
+    What a loop over layers or parts of a batch computes, and what is computed again in
+    the backward pass, would only be told as the loop.
+
+    Args:
+        recipe: the `ropejax.training.Recipe` of a run.
+    """
+    model, settings = recipe.model, getattr(recipe.model, "settings", None)
+    own = {field.name for field in dataclasses.fields(model)}
+    if "scan_layers" in own:
+        model = dataclasses.replace(model, scan_layers=False)
+    if hasattr(settings, "remat"):
+        settings = dataclasses.replace(settings, remat="none")
+        model = dataclasses.replace(model, settings=settings)
+    return dataclasses.replace(recipe, model=model, accumulate=1)
+
+
+def _first_of(recipe, params, drawn) -> str:
+    import jax
+
+    from ropejax.training.step import gradients
+
+    take = jax.jit(lambda params, drawn: gradients(recipe, params, *drawn))
+    try:
         with jax.debug_nans(True), jax.debug_infs(True):
-            jax.block_until_ready(take(*arguments))
+            jax.block_until_ready(take(params, drawn))
     except FloatingPointError as error:
         ours = [
             frame

@@ -225,17 +225,35 @@ def show(result: dict) -> None:
             console.print(name, result[name])
 
 
+def _length(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"must be a positive number of tokens, such as 1024, got {text!r}"
+        )
+    return int(text)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(map(_length, text.split(",")))
+
+
 def main(argv: list[str]) -> dict:
     """Measures, prints a table, and returns the numbers."""
     parser = argparse.ArgumentParser(prog="python -m experiments.benchmark attention")
     parser.add_argument(
-        "--lengths", default=",".join(map(str, LENGTHS)), help="comma-separated tokens"
+        "--lengths",
+        type=_lengths,
+        default=LENGTHS,
+        help="comma-separated numbers of tokens",
     )
     parser.add_argument(
         "--only-jax-nn", action="store_true", help="leave window and encodings out"
     )
     parser.add_argument(
-        "--longest", type=int, default=0, help="also attend forward over so many tokens"
+        "--longest",
+        type=_length,
+        default=0,
+        help="also attend forward over so many tokens",
     )
     parser.add_argument(
         "--long",
@@ -245,14 +263,14 @@ def main(argv: list[str]) -> dict:
         help=f"the same over {LONG:,} tokens",
     )
     given = parser.parse_args(argv)
-    lengths = [int(length) for length in given.lengths.split(",")]
+    lengths = given.lengths
     result = {
         "device": jax.devices()[0].device_kind,
         "beside jax.nn": {length: beside_jax_nn(length) for length in lengths},
     }
     if not given.only_jax_nn:
         result["sliding window"] = beside_full(
-            max(lengths), min(256, max(lengths) // 8)
+            max(lengths), max(1, min(256, max(lengths) // 8))
         )
         result["encodings"] = beside_each_other(min(4096, max(lengths)))
     if given.longest:

@@ -32,9 +32,11 @@ from experiments.building.methods import (
     make_positions,
     make_task,
 )
+from experiments.building.naming import named_in
 from experiments.building.options import look_up
 from experiments.building.progressive import make_progressive
 from experiments.building.recurrent import is_recurrent, make_recurrent
+from experiments.building.tested_positions import Tested, make_tested
 from experiments.building.trained_length import defaults
 from experiments.building.weighting import make_weighting
 from ropejax.encodings import (
@@ -46,7 +48,7 @@ from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.nn.patterns import PATTERNS
 from ropejax.nn.recurrent import RecurrentSpec
 from ropejax.tasks import Task
-from ropejax.training import CURRICULA, Recipe, adam, even_buckets, schedule
+from ropejax.training import CURRICULA, Curriculum, Recipe, adam, even_buckets, schedule
 
 DTYPES = types.MappingProxyType(
     {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
@@ -92,34 +94,24 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
     task = make_task(config)
     encoding = make_encoding(config, task)
     model = make_model(config, task, encoding)
-    cls = look_up(train.curriculum, CURRICULA, "train.curriculum")
-    given = options.parse(train.curriculum_options, "train.curriculum_options")
-    if "max_length" in given:
-        raise ValueError(
-            f"train.curriculum_options={train.curriculum_options!r}: the longest "
-            f"length is train.max_length={train.max_length}; set that instead."
-        )
-    curriculum = options.construct(
-        cls,
-        {"max_length": train.max_length} | given,
-        "train.curriculum_options",
-    )
+    curriculum = make_curriculum(config)
     positions, rate = make_positions(config), make_schedule(config)
     check_places(model, task, positions, train.max_length, "training")
-    recipe = Recipe(
-        model=model,
-        task=task,
-        positions=positions,
-        optimizer=make_optimizer(config, rate),
-        curriculum=curriculum,
-        buckets=even_buckets(train.max_length, train.buckets),
-        batch_size=train.batch_size,
-        length_per_row=train.length_per_row,
-        nonfinite=train.nonfinite,
-        accumulate=train.accumulate,
-        sharding=make_sharding(config),
-        progressive=make_progressive(config, model),
-    )
+    with named_in(config, "train"):
+        recipe = Recipe(
+            model=model,
+            task=task,
+            positions=positions,
+            optimizer=make_optimizer(config, rate),
+            curriculum=curriculum,
+            buckets=even_buckets(train.max_length, train.buckets),
+            batch_size=train.batch_size,
+            length_per_row=train.length_per_row,
+            nonfinite=train.nonfinite,
+            accumulate=train.accumulate,
+            sharding=make_sharding(config),
+            progressive=make_progressive(config, model),
+        )
     evaluation = make_evaluation(config, recipe)
     return Experiment(
         recipe,
@@ -131,6 +123,24 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
     )
 
 
+def make_curriculum(config: ConfigDict) -> Curriculum:
+    """Returns which lengths the steps of a config see.
+
+    Raises:
+        ValueError: if a name or a setting is unknown or out of range.
+    """
+    train, where = config.train, "train.curriculum_options"
+    cls = look_up(train.curriculum, CURRICULA, "train.curriculum")
+    given = options.parse(train.curriculum_options, where)
+    if "max_length" in given:
+        raise ValueError(
+            f"{where}={train.curriculum_options!r}: the longest length is "
+            f"train.max_length={train.max_length}; set that instead."
+        )
+    longest = {"max_length": train.max_length}
+    return options.construct(cls, given, where, also=longest, defaults=longest)
+
+
 def make_model(
     config: ConfigDict, task: Task, encoding: Encoding
 ) -> TransformerSpec | EncoderDecoderSpec | RecurrentSpec:
@@ -139,6 +149,13 @@ def make_model(
     Raises:
         ValueError: if sizes do not fit each other or the encoding.
     """
+    with named_in(config, "model"):
+        return _make_model(config, task, encoding)
+
+
+def _make_model(
+    config: ConfigDict, task: Task, encoding: Encoding
+) -> TransformerSpec | EncoderDecoderSpec | RecurrentSpec:
     model = config.model
     if is_recurrent(config):
         return make_recurrent(config, task, DTYPES)
@@ -148,7 +165,7 @@ def make_model(
             f"model.embed_dim={model.embed_dim}; change one of them."
         )
     kv_heads = model.num_heads if model.num_kv_heads is None else model.num_kv_heads
-    if kv_heads < 1:
+    if kv_heads < 1 or model.num_heads % kv_heads:
         raise ValueError(
             f"model.num_kv_heads={kv_heads} must be at least 1 and divide "
             f"model.num_heads={model.num_heads}; leave it out (None) for as many."
@@ -209,6 +226,11 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns the optimizer of a config."""
     optim = config.optim
+    if optim.max_grad_norm < 0:
+        raise ValueError(
+            "optim.max_grad_norm must be positive, or 0 for no clipping, got "
+            f"{optim.max_grad_norm}."
+        )
     try:
         return adam(
             learning_rate,
@@ -234,15 +256,14 @@ def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:
             f"eval.options={settings.options!r} are of no scheme; name it in "
             "eval.positions, or leave both to test with the training positions."
         )
+    tested = Tested(recipe.positions, None)
+    if settings.positions is not None:
+        tested = make_tested(
+            config, recipe.positions, settings.positions, settings.options
+        )
     evaluation = Evaluation(
-        positions=recipe.positions
-        if settings.positions is None
-        else make_positions(
-            config,
-            settings.positions,
-            settings.options,
-            ("eval.positions", "eval.options"),
-        ),
+        positions=tested.scheme,
+        label=tested.label,
         lengths=lengths.parse(settings.lengths),
         samples=settings.samples,
         draws=settings.draws,

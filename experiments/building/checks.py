@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from ropejax.encodings import Encoding
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
 from ropejax.seeds import check_seed
 from ropejax.sharding import Sharding
 from ropejax.tasks import Task
 from ropejax.training.places import check_reach
+from ropejax.training.reading import check_read
 from ropejax.training.step import apply_model
 
 
@@ -28,6 +28,7 @@ class Evaluation:
         draws: draws of positions a length.
         seed: of examples and positions.
         buckets: lengths that batches are padded to; chosen from the lengths if None.
+        label: what results call the positions; None if they are those of training.
     """
 
     positions: PositionScheme
@@ -36,6 +37,7 @@ class Evaluation:
     draws: int
     seed: int
     buckets: tuple[int, ...] | None = None
+    label: str | None = None
 
 
 def check_scorable(
@@ -81,6 +83,11 @@ def check_counts(config: ConfigDict) -> None:
             raise ValueError(
                 f"train.{name} must be at least 1, got {config.train[name]}."
             )
+    for name in ("num_layers", "embed_dim", "mlp_factor", "loops"):
+        if config.model[name] < 1:
+            raise ValueError(
+                f"model.{name} must be at least 1, got {config.model[name]}."
+            )
 
 
 def check_seeds(config: ConfigDict) -> None:
@@ -115,6 +122,7 @@ def check_places(
     if sharding is not None and sharding.padded_length(num_tokens) > num_tokens:
         num_tokens = sharding.padded_length(num_tokens)
         what += f", padded to {num_tokens} to divide over the mesh"
+    _check_whole(model, task, scheme, max_length, when)
     check_reach(
         scheme,
         model.pattern,
@@ -122,8 +130,7 @@ def check_places(
         what=what,
         remedy="set encoding.options='max_position=...' above that",
     )
-    for kind in model.pattern:
-        check_streams(kind.encoding, scheme, num_tokens, what)
+    check_read(scheme, model, num_tokens, what=what)
     try:
         jax.eval_shape(partial(_forward, model, task, scheme, max_length))
     except ValueError as error:
@@ -133,31 +140,33 @@ def check_places(
         ) from None
 
 
-def check_streams(
-    encoding: Encoding, scheme: PositionScheme, num_tokens: int, what: str
-) -> None:
-    """Raises ValueError where a table of a stream is smaller than its ids may be.
-
-    Args:
-        encoding: one method, or several put together.
-        scheme: where tokens are placed.
-        num_tokens: the longest row.
-        what: what is placed, for messages.
-    """
-    for _, part in getattr(encoding, "parts", ()):
-        check_streams(part, scheme, num_tokens, what)
-    stream = getattr(encoding, "stream", "")
-    bound = scheme.stream_bound(stream, num_tokens) if stream else None
-    if bound is not None and bound > encoding.num_ids:
+def _check_whole(model, task, scheme, max_length, when):
+    """Raises ValueError where a table of positions would be asked for fractions."""
+    tables = [one for one in model.pattern if one.encoding.position_limit is not None]
+    if not tables:
+        return
+    try:
+        places = partial(_places, model, task, scheme, max_length)
+        positions = jax.eval_shape(lambda: places()[1].positions)
+    except ValueError:
+        return  # that they cannot be placed at all is told with more about it
+    if positions is not None and not jnp.issubdtype(positions.dtype, jnp.integer):
+        scheme, title = scheme.title.lower(), tables[0].encoding.title
         raise ValueError(
-            f"{what}, with {stream}s up to {bound - 1}, but a table of "
-            f"{encoding.num_ids} rows; set max_position={bound} or more in "
-            "encoding.options."
+            f"{when} with {title} and {scheme} positions: they are fractions, which "
+            f"the table of {title} does not have, however large; choose an encoding "
+            "that computes with positions, such as sinusoidal or rope, or another "
+            "position scheme."
         )
 
 
 def _forward(model, task, scheme, max_length):
     """One row through the model; traced to find what does not fit, never run."""
+    batch, placement = _places(model, task, scheme, max_length)
+    return apply_model(model, model.init(jax.random.key(0)), batch, placement)
+
+
+def _places(model, task, scheme, max_length):
     rng = jax.random.key(0)
     batch = task.sample(rng, jnp.full((1,), max_length), max_length=max_length)
     placement = scheme(
@@ -167,4 +176,4 @@ def _forward(model, task, scheme, max_length):
         num_layers=model.dims.num_layers,
         tokens=task.placing_tokens(batch),
     )
-    return apply_model(model, model.init(rng), batch, placement)
+    return batch, placement

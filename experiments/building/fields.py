@@ -7,7 +7,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.building.fitting import fitted, nearest
+from experiments.building.fitting import fitted
+from experiments.building.nearest import close_fields, meant
 
 REMEDY = "start from configs.base.get_config() and change its fields"
 
@@ -39,13 +40,13 @@ def check_name(path: str, fields: Iterable[str], flag: str = "") -> None:
             f"{flag or 'config.'}{path} is a group of fields; set one of "
             f"{', '.join(inside)}."
         )
-    name = path.split(".")[-1]
-    elsewhere = [field for field in fields if field.split(".")[-1] == name]
-    hint = (
-        f" Did you mean {' or '.join(flag + field for field in elsewhere)}?"
-        if elsewhere
-        else nearest(path, fields)
-    )
+    hint = meant(flag + field for field in close_fields(path, fields))
+    if not hint:
+        groups = ", ".join(dict.fromkeys(field.split(".")[0] for field in fields))
+        hint = (
+            f" It has {groups}; settings of a method are text in its group, as "
+            f"{flag}encoding.options='max_wavelength=5e5'."
+        )
     raise ValueError(f"the config has no field {path!r}.{hint}")
 
 

@@ -6,24 +6,19 @@ frequencies.
 """
 
 import collections.abc
-import difflib
 import math
 import numbers
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
+
+from experiments.building.nearest import nearest
 
 Classes = Mapping[str, type]
 
 NAMES_SHOWN = 20
 """Classes named in a message at most; `--list` shows all of them."""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns ` Did you mean ...?` with the nearest of the known names, or nothing."""
-    close = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def fitted(value: Any, hint: Any, name: str, classes: Classes | None = None) -> Any:

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from experiments.building import options
 from experiments.building.encoder_decoder import KIND
 from experiments.building.options import look_up
+from experiments.building.published_draws import published_draw
 from experiments.building.recurrent import check_scheme
 from experiments.building.trained_length import defaults
 from ropejax.encodings import (
@@ -27,19 +28,9 @@ from ropejax.encodings import (
 from ropejax.encodings.distance import Distance
 from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.nn.recurrent import CELLS
-from ropejax.positions import POSITIONS
+from ropejax.positions import POSITIONS, Randomized
 from ropejax.positions.base import PositionScheme
 from ropejax.tasks import ALL_TASKS, Autoregressive, Task
-
-PUBLISHED = types.MappingProxyType(
-    {
-        "rope": {"per_layer": True},
-        "transformer_xl": {"per_layer": True, "distances": True},
-        "alibi": {"per_layer": True, "distances": True},
-    }
-)
-"""How the authors of randomized positions draw them; others draw once a pass."""
-
 
 KINDS = types.MappingProxyType(
     {"encoder": False, "decoder": True, KIND: True, **dict.fromkeys(CELLS, False)}
@@ -144,6 +135,7 @@ def make_positions(
     name: str | None = None,
     text: str = "",
     where: tuple[str, str] = ("positions.name", "positions.options"),
+    own: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> PositionScheme:
     """Returns the position scheme of a config, or another one for the same model.
 
@@ -152,6 +144,8 @@ def make_positions(
         name: catalogue name; name and settings of the config if None.
         text: settings of the named scheme.
         where: what messages call the name and the settings.
+        own: settings where the text gives none; the scheme's defaults, or what was
+            published for the encoding, if not here either.
 
     Raises:
         ValueError: if the name or a setting is unknown or out of range.
@@ -161,8 +155,19 @@ def make_positions(
         name, text = config.positions.name, config.positions.options
     cls = look_up(name, POSITIONS, where[0])
     given = options.parse(text, where[1], PARTS)
-    if name == "randomized" and config.positions.as_published:
-        given = PUBLISHED.get(config.encoding.name, {}) | given
-    scheme = options.construct(cls, given, where[1], classes=PARTS)
+    others = {**published_settings(config, cls), **own}
+    scheme = options.construct(cls, given, where[1], classes=PARTS, defaults=others)
     check_scheme(config, scheme, where[0])
     return scheme
+
+
+def published_settings(config: ConfigDict, cls: type) -> dict[str, Any]:
+    """Returns the settings of a scheme that the config asks for by `as_published`.
+
+    Args:
+        config: the config.
+        cls: the scheme's class.
+    """
+    if not (cls is Randomized and config.positions.as_published):
+        return {}
+    return published_draw(make_encoding(config))

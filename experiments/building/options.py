@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from configs import base
+from experiments.building.fields import all_fields
 from experiments.building.fitting import Classes, fitted
-from experiments.building.fitting import nearest as nearest
+from experiments.building.nearest import nearest as nearest
 
 
 def parse(
@@ -65,6 +67,12 @@ def split(text: str, where: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
+def with_options(name: str, text: str) -> str:
+    """Returns `name`, and behind it in parentheses what is not its default."""
+    text = " ".join(text.split())
+    return f"{name}({text})" if text else name
+
+
 def construct(
     cls: type,
     options: Mapping[str, Any],
@@ -109,10 +117,28 @@ def look_up(name: str, catalogue: Mapping[str, Any], where: str) -> Any:
     """
     if name in catalogue:
         return catalogue[name]
+    head = name.partition("(")[0].strip() if isinstance(name, str) else name
+    if head != name and head in catalogue:
+        raise ValueError(
+            f"{where}={name!r}: this field has the name alone, {head}; "
+            f"{_settings_go(where, name)}"
+        )
     raise ValueError(
         f"{where}={name!r} is unknown.{nearest(name, catalogue)} "
         f"Known: {', '.join(catalogue)}."
     )
+
+
+def _settings_go(where: str, name: str) -> str:
+    """Says where the settings of a name are given, if it has any."""
+    group, _, field = where.partition(".")
+    beside = (
+        f"{group}.options" if field in ("name", "positions") else f"{where}_options"
+    )
+    if beside not in all_fields(base.get_config()):
+        return "it has no settings here."
+    text = name.partition("(")[2].rstrip().removesuffix(")")
+    return f"give its settings as {beside}={text!r}."
 
 
 def _checked(

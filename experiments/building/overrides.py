@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from configs import base
 from experiments.building.fields import all_fields, check_name
-from experiments.building.fitting import nearest
+from experiments.building.nearest import nearest
 
 
 class _WholeNumber(flags.IntegerParser):
@@ -24,13 +25,38 @@ class _WholeNumber(flags.IntegerParser):
         try:
             return super().convert(argument)
         except ValueError:
-            number = float(argument)
+            number = _number(argument, "whole number, such as 20000 or 2e4")
             if not number.is_integer():
                 raise ValueError(f"{argument} is no whole number") from None
             return int(number)
 
 
-config_flags.register_flag_parser_for_type(int, _WholeNumber())
+class _Number(flags.FloatParser):
+    """Reads numbers, and says in plain words what is none."""
+
+    def convert(self, argument):
+        return _number(argument, "number, such as 0.001 or 1e-3")
+
+
+class _Condition(flags.BooleanParser):
+    """Reads true and false, and says in plain words what is neither."""
+
+    def parse(self, argument):
+        try:
+            return super().parse(argument)
+        except ValueError:
+            raise ValueError(f"{argument!r} is neither true nor false") from None
+
+
+def _number(argument, what: str) -> float:
+    try:
+        return float(argument)
+    except ValueError:
+        raise ValueError(f"{argument!r} is no {what}") from None
+
+
+for _type, _parser in ((int, _WholeNumber), (float, _Number), (bool, _Condition)):
+    config_flags.register_flag_parser_for_type(_type, _parser())
 
 
 def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
@@ -48,6 +74,7 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
     fields = list(all_fields(config))
     for path in paths(overrides):
         check_name(path, fields, "--config.")
+    overrides, unset = _without_none(overrides)
     argv = ["experiments", *overrides]
     values = flags.FlagValues()
     try:
@@ -61,7 +88,45 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
         raise ValueError(
             f"{left[1]!r} is no argument; write fields as --config.group.field=value."
         )
-    return holder.value
+    loaded = holder.value
+    for path in unset:
+        group, _, field = path.rpartition(".")
+        loaded[group][field] = None
+    return loaded
+
+
+def _without_none(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Takes `--config.field=None` out, where a field may be without a value.
+
+    Returns:
+        The other texts, and the fields that are None.
+    """
+    plain = base.get_config()
+    kept: list[tuple[str, str]] = []
+    unset: set[str] = set()
+    texts = iter(overrides)
+    for text in texts:
+        path = next(paths([text]), "")
+        if not path or _value(plain, path) is not None:
+            kept.append(("", text))
+            continue
+        value = text.partition("=")[2] if "=" in text else next(texts, "")
+        unset.discard(path)
+        if value == "None":
+            kept = [one for one in kept if one[0] != path]
+            unset.add(path)
+        else:
+            kept.append((path, f"--config.{path}={value}"))
+    return [text for _, text in kept], unset
+
+
+def _value(config: ConfigDict, path: str):
+    """Returns a field's value; "" if there is no such field."""
+    for name in path.split("."):
+        if not isinstance(config, ConfigDict) or name not in config:
+            return ""
+        config = config[name]
+    return config
 
 
 def _split(config_file: str) -> tuple[pathlib.Path, str]:

@@ -44,6 +44,11 @@ def notes(config: ConfigDict, task: Task, model: Any) -> list[str]:
     for name, length in dict.fromkeys(_found(model)):
         if length == own:
             lines.append(f"{SETTING} of {name} is that of this run: {read}.")
+        elif abs(length - own) == 1:  # with or without one that ends the input
+            lines.append(
+                f"{SETTING}={length} of {name} is within a token of that of this run: "
+                f"{read}."
+            )
         else:
             lines.append(
                 f"note: {SETTING}={length} of {name} is not that of this run ({read}); "

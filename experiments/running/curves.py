@@ -1,7 +1,11 @@
-"""The training curve of a run: means over some steps, as rows and for TensorBoard."""
+"""The training curve of a run: means over some steps, as rows and for TensorBoard.
+
+Loss and accuracy are means over all symbols of these steps, of which long batches have
+more than short ones; gradient norm and length are means over the steps.
+"""
 
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import optax
@@ -10,6 +14,7 @@ from experiments.results.store import ResultsWriter
 from experiments.running.board import Board
 from experiments.running.progress import Line
 from ropejax.training import Progress
+from ropejax.training.step import StepMetrics
 
 Window = dict[str, list[float]]
 """Metrics of some steps, by name."""
@@ -44,47 +49,46 @@ class Curves:
         self._writer, self._every = writer, every
         self._learning_rate, self._utilization = learning_rate, utilization
         self._board = Board(folder, purge_step=first + 1)
-        self._window: list[Mapping[str, np.ndarray]] = []
+        self._window: list[StepMetrics] = []
         self._seconds: list[tuple[int, float]] = []
         self._unfinished = unfinished
 
     def add(self, progress: Progress) -> Line:
         """Takes the metrics of a dispatch, and returns the latest figures."""
-        count = len(progress.metrics.loss)
-        metrics = progress.metrics._asdict()
+        metrics = progress.metrics
+        count = len(metrics.loss)
         self._seconds = [*self._seconds[-19:], (count, progress.seconds)]
         first = progress.step - count
         self._take_up(first, metrics)
         start = 0
         for end in range(1, count + 1):
             if (first + end) % self._every == 0:
-                self._window.append({k: v[start:end] for k, v in metrics.items()})
+                self._window.append(_steps(metrics, start, end))
                 self._write(first + end)
                 start = end
         if start < count:
-            self._window.append({k: v[start:] for k, v in metrics.items()})
+            self._window.append(_steps(metrics, start, count))
         return Line(
-            progress.step,
-            self._speed(),
-            float(metrics["loss"].mean()),
-            float(metrics["accuracy"].mean()),
+            progress.step, self._speed(), metrics.mean_loss(), metrics.mean_accuracy()
         )
 
     def window(self) -> Window:
         """Returns the metrics of the steps since the last point, to be gone on with."""
-        names = self._window[0] if self._window else ()
-        return {
-            name: [x for part in self._window for x in part[name].tolist()]
-            for name in names
-        }
+        if not self._window:
+            return {}
+        joined = _joined(self._window)
+        return {name: series.tolist() for name, series in joined._asdict().items()}
 
-    def _take_up(self, first: int, metrics: Mapping[str, np.ndarray]) -> None:
+    def _take_up(self, first: int, metrics: StepMetrics) -> None:
         """At the first step here, goes on with the point that was not finished."""
         unfinished, self._unfinished = self._unfinished, None
         found = unfinished(first) if unfinished is not None and first else None
-        if found:
-            as_before = lambda name: np.asarray(found[name], metrics[name].dtype)
-            self._window = [{name: as_before(name) for name in found}]
+        # Versions that kept no counts left what cannot be averaged any more.
+        if found and found.keys() >= set(StepMetrics._fields):
+            as_before = lambda name: np.asarray(
+                found[name], getattr(metrics, name).dtype
+            )
+            self._window = [StepMetrics(*map(as_before, StepMetrics._fields))]
 
     def close(self) -> None:
         """Releases the files of TensorBoard."""
@@ -97,17 +101,26 @@ class Curves:
         return sum(count for count, _ in timed) / sum(seconds for _, seconds in timed)
 
     def _write(self, step: int) -> None:
-        mean = lambda name: float(
-            np.concatenate([w[name] for w in self._window]).mean()
-        )
-        point = {name: mean(name) for name in ("loss", "accuracy", "grad_norm")}
-        point["mean_length"] = mean("length")
+        metrics = _joined(self._window)
+        point = {
+            "loss": metrics.mean_loss(),
+            "accuracy": metrics.mean_accuracy(),
+            "grad_norm": float(metrics.grad_norm.mean()),
+            "mean_length": float(metrics.length.mean()),
+        }
         point["learning_rate"] = float(self._learning_rate(step - 1))
         point["steps_per_s"] = self._speed()
         if self._utilization is not None:
-            lengths = np.concatenate([w["length"] for w in self._window])
-            point["mfu"] = self._utilization(lengths, point["steps_per_s"])
+            point["mfu"] = self._utilization(metrics.length, point["steps_per_s"])
         self._window = []
         self._writer.write("training", step=step, **point)
         named = {f"train/{name}": value for name, value in point.items()}
         self._board.add(step, named)
+
+
+def _steps(metrics: StepMetrics, start: int, end: int) -> StepMetrics:
+    return StepMetrics(*(series[start:end] for series in metrics))
+
+
+def _joined(parts: Sequence[StepMetrics]) -> StepMetrics:
+    return StepMetrics(*map(np.concatenate, zip(*parts, strict=True)))

@@ -42,6 +42,9 @@ class Interrupt:
     Attributes:
         asked: whether to stop.
         code: what the process should end with if asked: `STOPPED` or `RESTART`.
+
+    Raises:
+        StoppedError: on leaving, if it was asked to stop and nobody did.
     """
 
     def __init__(self, tell: Callable[[], None]):
@@ -64,6 +67,9 @@ class Interrupt:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self.asked and error is None:
+            text = "stopped; the same command goes on from there."
+            raise StoppedError(text, self.code)
 
     def _hear(self, number: int, frame: object) -> None:
         if self.asked:

@@ -4,15 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.building.build import Experiment
+from experiments.building.options import with_options as with_options
 from experiments.running.workdir import config_hash
 from ropejax.nn.recurrent import CELLS
 from ropejax.tasks import ALL_TASKS
-
-
-def with_options(name: str, text: str) -> str:
-    """Returns `name`, and behind it in parentheses what is not its default."""
-    text = " ".join(text.split())
-    return f"{name}({text})" if text else name
 
 
 def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:

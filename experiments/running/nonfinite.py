@@ -1,6 +1,7 @@
 """What is kept of a step whose loss or gradient is not finite, to look at it alone.
 
 nonfinite/step_N.npz    the batch of step N: tokens, targets, masks, lengths, positions
+                        (the first ten of a run, and the one at which it stopped)
 nonfinite/state/        the state before the step at which training stopped
 """
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
+from experiments.running import processes
 from experiments.running.interrupt import DivergedError
 from ropejax.positions.base import Placement
 from ropejax.tasks.base import Batch
@@ -35,21 +37,27 @@ def batch_of(recipe: Recipe, state: TrainState) -> tuple[Batch, Placement, jax.A
     return draw_batch(recipe, state, lengths, bucket)
 
 
-def keep_batch(folder: pathlib.Path, recipe: Recipe, state: TrainState) -> pathlib.Path:
+def keep_batch(
+    folder: pathlib.Path, recipe: Recipe, state: TrainState, most: int | None = None
+) -> pathlib.Path | None:
     """Writes the batch of a state's next step, and returns the file.
 
-    Of one run, the first ten such batches are kept. Of several processes, which must
-    all call it, the first one draws the batch and writes it.
+    Of several processes, which must all call it, the first one draws the batch and
+    writes it.
 
     Args:
         folder: the run's workdir.
         recipe: what is trained.
         state: only its step and keys matter.
+        most: write nothing, and return None, if the run has so many others already.
     """
     folder = folder / "nonfinite"
     path = folder / f"step_{int(state.step)}.npz"
+    others = len(set(folder.glob("step_*.npz")) - {path})
     state = _here(state)
-    if jax.process_index() != 0 or len(list(folder.glob("step_*.npz"))) >= _MOST:
+    if processes.as_the_first(most is not None and others >= most):
+        return None
+    if not processes.is_first():
         return path
     folder.mkdir(exist_ok=True)
     alone = dataclasses.replace(recipe, sharding=None)
@@ -97,10 +105,11 @@ def tell_of_counted(
     for at in np.flatnonzero(~np.asarray(is_finite(progress.metrics))):
         step = progress.step - count + int(at)
         before = progress.state._replace(step=jnp.int32(step))
-        path = keep_batch(folder, recipe, before)
+        path = keep_batch(folder, recipe, before, most=_MOST)
+        where = f"in {path}" if path else f"not kept, after {_MOST} others"
         console.print(
             f"step {step}: loss or gradient not finite "
-            f"(train.nonfinite={recipe.nonfinite}); its batch is in {path}"
+            f"(train.nonfinite={recipe.nonfinite}); its batch is {where}"
         )
 
 
@@ -127,7 +136,7 @@ def diverged(
     return DivergedError(
         f"{error} The batch is in {path}. To see where it comes from:\n"
         f"    python -m experiments.replay --workdir={folder}\n"
-        "To go on regardless, choose --config.train.nonfinite=skip or count; to train "
-        "otherwise, a smaller optim.learning_rate or optim.max_grad_norm and another "
-        "workdir."
+        "In another workdir, train with a smaller optim.learning_rate or "
+        "optim.max_grad_norm; or, to go on regardless of such steps, with "
+        "--config.train.nonfinite=skip or count."
     )

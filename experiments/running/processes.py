@@ -5,16 +5,18 @@ from keys, so each makes its own part of a batch. Only the first process writes 
 config, rows and curves; checkpoints are written by all of them.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 
 import ropejax
+from experiments.running.storage import StorageError
 from experiments.running.workdir import flat
 from ropejax.sharding import Sharding
 from ropejax.training.checkpoint_agreement import gathered
@@ -124,6 +126,34 @@ def as_the_first(value: Any) -> Any:
     if jax.process_count() == 1:
         return value
     return json.loads(gathered(json.dumps(value))[0])
+
+
+@contextlib.contextmanager
+def failing_together() -> Iterator[None]:
+    """Lets what cannot be in one process end all, so that none waits for one gone.
+
+    All processes must enter and leave it, and may not meet within.
+
+    Raises:
+        ValueError: in the others too, if one raised it, saying which one.
+        StorageError: in the others, if one could not read or write.
+    """
+    if jax.process_count() == 1:
+        yield
+        return
+    failed: Exception | None = None
+    try:
+        yield
+    except (ValueError, OSError, StorageError) as error:
+        failed = error
+    mine = None if failed is None else [isinstance(failed, ValueError), str(failed)]
+    everyone = [json.loads(text) for text in gathered(json.dumps(mine))]
+    if failed is not None:
+        raise failed
+    for number, theirs in enumerate(everyone):
+        if theirs is not None:
+            kind = ValueError if theirs[0] else StorageError
+            raise kind(f"in process {number}: {theirs[1]}")
 
 
 def check_mesh(sharding: Sharding | None, flag: str) -> None:

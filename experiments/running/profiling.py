@@ -1,8 +1,33 @@
 """A trace of some training steps, for Perfetto (ui.perfetto.dev) and XProf."""
 
 import pathlib
+import tempfile
 
 import jax
+
+
+def check_left(profile: int, done: int, steps: int, dispatch: int) -> None:
+    """Raises ValueError if a trace is asked for and there is nothing to trace.
+
+    Args:
+        profile: how many steps are to be traced; 0 for no trace.
+        done: steps that the run has taken.
+        steps: steps in all.
+        dispatch: steps of the next dispatch, which compiles and is not traced.
+    """
+    left = steps - done
+    if profile <= 0 or left > dispatch:
+        return
+    if left <= 0:
+        raise ValueError(
+            f"--profile={profile} has nothing to trace: this run is already trained to "
+            f"{done} steps. Raise train.steps to go on, or use another --workdir."
+        )
+    raise ValueError(
+        f"--profile={profile} has nothing to trace: the first dispatch, which "
+        f"compiles, is left out, and the {left} steps that are left are one dispatch. "
+        "Lower train.steps_per_dispatch, or raise train.steps."
+    )
 
 
 class Profiler:
@@ -14,6 +39,7 @@ class Profiler:
 
     Raises:
         ValueError: if `steps` is negative.
+        OSError: if the folder cannot be written, before anything is trained.
     """
 
     def __init__(self, folder: pathlib.Path, steps: int):
@@ -22,6 +48,10 @@ class Profiler:
         self._folder, self._steps = folder, steps
         self._until: int | None = None
         self._done = steps == 0
+        if steps:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass  # the tracer would fail at its end, and not say where
 
     def after(self, step: int) -> None:
         """Starts or ends the trace, between two dispatches.

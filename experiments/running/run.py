@@ -39,15 +39,24 @@ from experiments.running import (
     workdir,
 )
 from experiments.running.curves import Curves
+from experiments.running.extending import raised_again
 from experiments.running.interrupt import Interrupt, StoppedError
 from experiments.running.nonfinite import diverged, tell_of_counted
-from experiments.running.profiling import Profiler
+from experiments.running.profiling import Profiler, check_left
 from experiments.running.progress import Bar, figures
 from experiments.running.provenance import provenance
+from experiments.running.shared_folder import check_shared
 from experiments.running.utilization import utilization_here
 from ropejax.evaluation import LengthScore
 from ropejax.sharding import mesh_sizes
-from ropejax.training import NonFiniteError, Progress, TrainState, init_state, train
+from ropejax.training import (
+    NonFiniteError,
+    Progress,
+    TrainState,
+    init_state,
+    newest_state,
+    train,
+)
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.checkpoint_agreement import largest
 
@@ -74,10 +83,7 @@ class Run:
     @property
     def test_positions(self) -> str | None:
         """Name of the test-time scheme of the config; None for that of training."""
-        settings = self.config["eval"]
-        if settings["positions"] is None:
-            return None
-        return labels.with_options(settings["positions"], settings["options"])
+        return self.experiment.evaluation.label
 
     def score_labels(
         self, step: int, *, positions: str | None = None, encoding: str | None = None
@@ -124,7 +130,8 @@ def run_experiment(
         Scores by length.
 
     Raises:
-        ValueError: if the config cannot be, or the folder holds another one.
+        ValueError: if the config cannot be, the folder holds another one, or a trace
+            would hold no step.
         StoppedError: after Ctrl-C or SIGTERM; the same call resumes.
         DivergedError: before a step that is not finite, if train.nonfinite is "stop".
         LostError: if another process of the run is gone; the same call resumes.
@@ -138,34 +145,38 @@ def run_experiment(
     processes.check_mesh(run.experiment.recipe.sharding, "--config.mesh.data=-1")
     with contextlib.ExitStack() as held:
         held.enter_context(storage.explained(run.folder))
-        workdir.check_same(run.folder, config)
-        _tell_of_new_schedule(run, console)
-        if first:
-            held.enter_context(workdir.locked(run.folder))
-            workdir.write_config(run.folder, config)
-        writer = held.enter_context(run.writer() if first else processes.Silent())
-        writer.write("run", config=config, **provenance())
-        state = train_run(run, writer, console, profile)
+        check_shared(run.folder)
+        with processes.failing_together():
+            workdir.check_same(run.folder, config)
+            _check_traceable(run, profile)
+            _tell_of_new_schedule(run, console)
+            if first:
+                held.enter_context(workdir.locked(run.folder))
+                workdir.write_config(run.folder, config)
+            writer = held.enter_context(run.writer() if first else processes.Silent())
+            writer.write("run", config=config, **provenance())
+            profiler = Profiler(run.folder / "profile", profile)
+        state = train_run(run, writer, console, profiler)
         scores = score_run(run, state, writer, console)
     if summary and first:
         tables.print_summary(results.read(run.folder), console=console)
     return scores
 
 
+def _check_traceable(run: Run, profile: int) -> None:
+    train, done = run.config["train"], workdir.trained_steps(run.folder)
+    to_save = train["save_every"] - done % train["save_every"]
+    first = min(train["steps_per_dispatch"], to_save)
+    check_left(profile, done, run.experiment.steps, first)
+
+
 def _tell_of_new_schedule(run: Run, console: Console) -> None:
-    """Extended under a decaying rate, a run is not the longer one from the start."""
-    found = workdir.read_config(run.folder)
-    steps, optim = run.config["train"]["steps"], run.config["optim"]
-    if found and found["train"]["steps"] < steps and optim["final_fraction"] < 1:
-        console.print(
-            f"note: the learning rate decays over train.steps, which was "
-            f"{found['train']['steps']} and is now {steps}: it rises again where the "
-            "run goes on."
-        )
+    if said := raised_again(workdir.read_config(run.folder), run.config):
+        console.print(f"note: {said}")
 
 
 def train_run(
-    run: Run, writer: ResultsWriter, console: Console, profile: int = 0
+    run: Run, writer: ResultsWriter, console: Console, profiler: Profiler
 ) -> TrainState:
     """Trains, from the newest checkpoint if there is one, and returns the last state.
 
@@ -174,75 +185,73 @@ def train_run(
         DivergedError: before a step that is not finite, with that step kept.
         LostError: if another process of the run is gone.
     """
-    settings, steps = run.config["train"], run.experiment.steps
-    profiler = Profiler(run.folder / "profile", profile)
+    settings, experiment = run.config["train"], run.experiment
+    recipe, steps = experiment.recipe, experiment.steps
+    seeds = {"seed": experiment.seed, "length_seed": experiment.length_seed}
     curves = None
     checkpoints = Checkpoints(
-        run.folder / "checkpoints",
+        run.folder / workdir.CHECKPOINTS,
         keep=settings["keep"],
         metadata=lambda: {
             "config": run.config,
             "curve": {} if curves is None else curves.window(),
         },
     )
-    first = max(checkpoints.steps(), default=0)
-    if first:
-        what = f"resuming at step {first} of" if first < steps else "already trained to"
-        console.print(f"{run.folder}: {what} {steps}")
-    if processes.is_first():
-        curves = Curves(
-            writer,
-            run.folder / "tensorboard",
-            every=settings["log_every"],
-            first=first,
-            learning_rate=run.experiment.learning_rate,
-            utilization=utilization_here(run.experiment.recipe),
-            unfinished=lambda step: checkpoints.metadata(step).get("curve"),
-        )
+    closing = contextlib.ExitStack()
+    closing.callback(checkpoints.close)
+    closing.callback(profiler.close)
 
     def on_dispatch(progress: Progress) -> None:
         if curves is not None:
             bar.show(progress.step, figures(curves.add(progress)))
         profiler.after(progress.step)
-        tell_of_counted(run.folder, run.experiment.recipe, progress, console)
-        code = largest(interrupt.code if interrupt.asked else 0)
-        if not code:
-            return
-        checkpoints.wait()
-        if progress.step not in checkpoints.steps():
-            loss = float(progress.metrics.loss.mean())
-            checkpoints.save(progress.state, {"loss": loss})
+        tell_of_counted(run.folder, recipe, progress, console)
+        if code := asked():
             checkpoints.wait()
-        raise StoppedError(
-            f"stopped at step {progress.step} of {steps}, all saved in {run.folder}; "
-            "the same command goes on from there.",
-            code,
-        )
+            if progress.step not in checkpoints.steps():
+                loss = progress.metrics.mean_loss()
+                checkpoints.save(progress.state, {"loss": loss})
+                checkpoints.wait()
+            raise _stopped(run, progress.step, code)
 
     tell = lambda: console.print("stopping after this dispatch; Ctrl-C again: at once")
-    bar = Bar("train", steps, first, console=console)
-    closing = contextlib.ExitStack()
-    closing.callback(checkpoints.close)
-    closing.callback(profiler.close)
-    if curves is not None:
-        closing.callback(curves.close)
+    asked = lambda: largest(interrupt.code if interrupt.asked else 0)
     try:
+        state = newest_state(recipe, **seeds, saver=checkpoints)
+        first = int(state.step)
+        if first:
+            begun = f"resuming at step {first} of" if first < steps else None
+            console.print(f"{run.folder}: {begun or 'already trained to'} {steps}")
+        if processes.is_first():
+            curves = Curves(
+                writer,
+                run.folder / "tensorboard",
+                every=settings["log_every"],
+                first=first,
+                learning_rate=experiment.learning_rate,
+                utilization=utilization_here(recipe),
+                unfinished=lambda step: checkpoints.metadata(step).get("curve"),
+            )
+            closing.callback(curves.close)
+        bar = Bar("train", steps, first, console=console)
         with Interrupt(tell) as interrupt, bar:
             if first < steps:
                 bar.show(first, "compiling")
-            return train(
-                run.experiment.recipe,
+            state = train(
+                recipe,
                 steps=steps,
-                seed=run.experiment.seed,
-                length_seed=run.experiment.length_seed,
                 steps_per_dispatch=settings["steps_per_dispatch"],
                 save_every=settings["save_every"],
                 saver=checkpoints,
                 on_dispatch=on_dispatch,
+                start=state,
             )
+            if code := asked():  # while the last state was being saved
+                raise _stopped(run, steps, code)
+        return state
     except NonFiniteError as error:
         checkpoints.wait()
-        raise diverged(run.folder, run.experiment.recipe, error) from None
+        raise diverged(run.folder, recipe, error) from None
     except jax.errors.JaxRuntimeError as error:
         if lost := leaving.lost(error):
             closing.pop_all()  # or checkpoints would wait for a process that is gone
@@ -250,6 +259,14 @@ def train_run(
         raise
     finally:
         closing.close()
+
+
+def _stopped(run: Run, step: int, code: int) -> StoppedError:
+    return StoppedError(
+        f"stopped at step {step} of {run.experiment.steps}, all saved in {run.folder}; "
+        "the same command goes on from there.",
+        code,
+    )
 
 
 def score_run(
@@ -274,7 +291,7 @@ def read_run(folder: str | pathlib.Path) -> Run:
         ValueError: if there is no run.
     """
     folder = pathlib.Path(folder)
-    config = workdir.read_config(folder)
+    config = workdir.whole_config(folder)
     if config is None:
         raise ValueError(
             f"{folder} holds no run (no config.json); train one there with "
@@ -301,7 +318,7 @@ def open_run(
     folder = run.folder
     if mesh is not None:
         run = _on_mesh(run, mesh)
-    checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
+    checkpoints = Checkpoints(folder / workdir.CHECKPOINTS, read_only=True)
     experiment = run.experiment
     like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
     state = checkpoints.latest(like)

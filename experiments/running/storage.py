@@ -20,6 +20,9 @@ _REMEDIES = {
     errno.EIO: "look after its disk",
     errno.ENOTDIR: "remove the file that is where a folder should be",
     errno.EEXIST: "remove the file that is where a folder should be",
+    errno.ENOENT: "look whether the folder above it is there and can hold folders",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ELOOP: "remove the links that lead to each other",
 }
 """Of the errors that mean that a folder cannot be written, what helps."""
 
@@ -47,8 +50,8 @@ def explained(
         raise
     except Exception as error:
         number = _number(error, folder)
-        if number is None:
-            raise
+        if number is None or (number == errno.ENOENT and folder.exists()):
+            raise  # a file that is missing in a folder is another matter
         path = getattr(error, "filename", None) or folder
         told = f"{path} cannot be written ({os.strerror(number)})."
         remedy = _REMEDIES[number].capitalize()
@@ -99,4 +102,5 @@ def _within(path: str | bytes | int, folder: pathlib.Path) -> bool:
     if isinstance(path, int):
         return True
     absolute = pathlib.Path(os.path.abspath(os.fsdecode(path)))
-    return absolute.is_relative_to(os.path.abspath(folder))
+    folder = pathlib.Path(os.path.abspath(folder))
+    return absolute.is_relative_to(folder) or folder.is_relative_to(absolute)

@@ -20,8 +20,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+CHECKPOINTS = "checkpoints"
+
 FREE = (
     "study",
+    "task.title",
     "positions.title",
     "encoding.title",
     "train.steps",
@@ -38,6 +41,7 @@ FREE = (
 
 ADDED = types.MappingProxyType(
     {
+        "task.title": "",
         "train.progressive_weight": 0.0,
         "train.gradient_loops": None,
         "mesh.sequence_order": "consecutive",
@@ -84,10 +88,11 @@ def config_hash(config: Mapping[str, Any]) -> str:
 def check_same(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
     """Raises ValueError if the folder holds a run of another config.
 
-    A larger `train.steps`, and fields that alter no step (logging, saving, evaluation),
-    may differ.
+    Where config.json is gone, its config is what the checkpoints say. A larger
+    `train.steps`, and fields that alter no step (logging, saving, evaluation), may
+    differ.
     """
-    found = read_config(workdir)
+    found = read_config(workdir) or _config_of_checkpoints(workdir)
     if found is None:
         return
     there, here = flat(found), flat(config)
@@ -115,16 +120,80 @@ def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
     What a config of an earlier version lacks is filled in (`ADDED`).
 
     Raises:
-        ValueError: if the file is no JSON.
+        ValueError: if the file cannot be read, or is no config.
     """
     path = pathlib.Path(workdir) / "config.json"
     if not path.exists():
         return None
     try:
         config = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}).") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, getattr(error, "strerror", None) or error) from None
+    if not isinstance(config, Mapping):
+        raise _unreadable(path, f"it holds a {type(config).__name__}, and no config")
+    train = config.get("train")
+    steps = train.get("steps") if isinstance(train, Mapping) else None
+    if not isinstance(steps, int):
+        raise _unreadable(path, f"train.steps must be a number, and is {steps!r}")
     return completed(config)
+
+
+def whole_config(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the config of a folder, None if it holds no run; see `read_config`.
+
+    Raises:
+        ValueError: also if the config lacks fields that make a run.
+    """
+    from configs import base
+
+    config = read_config(workdir)
+    if config is None:
+        return None
+    lacking = sorted(flat(plain(base.get_config())).keys() - flat(config).keys())
+    if lacking:
+        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+        path = pathlib.Path(workdir) / "config.json"
+        raise _unreadable(path, f"it lacks {', '.join(lacking[:5])}{more}")
+    return config
+
+
+def _unreadable(path: pathlib.Path, reason: object) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read ({reason}). Remove it, and repeat the command that "
+        "made the run, which writes it again."
+    )
+
+
+def trained_steps(workdir: pathlib.Path) -> int:
+    """Returns the step of the newest checkpoint of a folder, 0 without any."""
+    return max(_steps(workdir), default=0)
+
+
+def _steps(workdir: pathlib.Path) -> list[int]:
+    names = [path.name for path in (pathlib.Path(workdir) / CHECKPOINTS).glob("*")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _config_of_checkpoints(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the config that the newest checkpoint with one was saved with."""
+    steps = _steps(workdir)
+    if not steps:
+        return None
+    from ropejax.training.checkpoint import Checkpoints  # imports Orbax: seconds
+
+    try:
+        checkpoints = Checkpoints(pathlib.Path(workdir) / CHECKPOINTS, read_only=True)
+    except ValueError:
+        return None  # damaged, which training mends and tells of
+    try:
+        for step in reversed(steps):
+            try:
+                return completed(checkpoints.metadata(step)["config"])
+            except (OSError, ValueError, KeyError):
+                continue  # damaged, or of a program of one's own
+    finally:
+        checkpoints.close()
+    return None
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The benchmark of attention runs at tiny sizes, and says what it left out."""
 
+import pytest
+
 from experiments.benchmark import attention as benchmark
 from experiments.benchmark import attention_gpu as on_gpu
 from ropejax.attention.capabilities import obstacle
@@ -22,6 +24,17 @@ def test_the_benchmark_compares_and_reports(capsys):
         "skipped": "this section needs an NVIDIA GPU, and JAX has cpu"
     }
     assert "16" in capsys.readouterr().err
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "option",
+    [*(f"--lengths={given}" for given in ("a", "", "0", "8,-5")), "--longest=x"],
+)
+def test_lengths_that_are_none_are_refused(option, capsys):
+    with pytest.raises(SystemExit):
+        benchmark.main([option])
+    assert "must be a positive number of tokens" in capsys.readouterr().err
 
 
 def test_the_long_option_is_the_length_that_is_promised(monkeypatch):

@@ -25,7 +25,7 @@ from experiments.building import (
 from experiments.building import build as build_module
 from experiments.building import mesh as mesh_module
 from experiments.building.build import build
-from experiments.building.methods import PUBLISHED, make_encoding, make_positions
+from experiments.building.methods import make_encoding, make_positions
 from ropejax.encodings import ENCODINGS, ALiBi, Encoding, LogScale, Rotary, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.encodings.interpolation import NTKAware
@@ -90,10 +90,6 @@ def test_randomized_positions_are_drawn_as_published_for_each_encoding(encoding)
     assert not recipe.positions.per_sequence
 
 
-def test_published_draws_are_of_known_encodings():
-    assert PUBLISHED.keys() <= ENCODINGS.keys()
-
-
 def test_options_override_what_was_published():
     config = config_with(encoding__name="alibi", positions__name="randomized")
     config.positions.options = "distances=False, max_position=1e3"
@@ -145,7 +141,8 @@ def test_plain_dicts_do_as_well_as_config_dicts():
     config = config_with(model__num_kv_heads=2)
     recipes = [build(c).recipe for c in (config, config.to_dict())]
     # Optimizers are functions, made anew each time.
-    one, other = (dataclasses.replace(r, optimizer=None) for r in recipes)
+    same = recipes[0].optimizer
+    one, other = (dataclasses.replace(r, optimizer=same) for r in recipes)
     assert one == other
     assert one.model.dims.num_kv_heads == 2
 
@@ -178,6 +175,23 @@ def test_every_field_of_the_config_is_read():
             {"encoding__name": "rop"},
             "encoding.name='rop' is unknown. Did you mean 'rope'",
         ),
+        # As tables write them.
+        ({"encoding__name": "RoPE"}, r"'RoPE' is unknown. Did you mean 'rope'\?"),
+        ({"encoding__name": "Transformer-XL"}, "Did you mean 'transformer_xl'"),
+        ({"encoding__options": "Max-Wavelength=5"}, "cannot read 'Max-Wave"),
+        ({"encoding__options": "maxWavelength=5"}, r"mean 'max_wavelength'\?"),
+        # Settings beside a name have a field of their own.
+        (
+            {"eval__positions": "evenly_spaced(max_position=64)"},
+            "eval.positions='evenly_spaced.*has the name alone, evenly_spaced; give "
+            "its settings as eval.options='max_position=64'",
+        ),
+        (
+            {"train__curriculum": "increasing(every=2)"},
+            "settings as train.curriculum_options='every=2'",
+        ),
+        ({"encoding__name": "rope()"}, "name alone, rope; .* encoding.options=''"),
+        ({"model__dtype": "float32(1)"}, "name alone, float32; it has no settings"),
         ({"positions__name": "random"}, "positions.name='random' .*'randomized'"),
         ({"train__curriculum": "unifrom"}, "train.curriculum='unifrom' .*'uniform'"),
         ({"model__activation": "geluu"}, "model.activation='geluu' .*'gelu'"),
@@ -226,7 +240,10 @@ def test_every_field_of_the_config_is_read():
         ({"train__batch_size": -1}, "train.batch_size must be at least 1, got -1"),
         ({"optim__learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"optim__warmup_steps": 10**6}, "warmup_steps must be below"),
-        ({"optim__max_grad_norm": -1.0}, "max_grad_norm must be positive"),
+        (
+            {"optim__max_grad_norm": -1.0},
+            r"^optim\.max_grad_norm must be positive, or 0 for no clipping, got -1\.0",
+        ),
         # Numbers of the optimizer that train nothing sensible.
         ({"optim__b1": -0.1}, r"optim\.b1 must be in \[0, 1\), got -0.1; usual"),
         ({"optim__b2": 1.5}, r"optim\.b2 must be in \[0, 1\), got 1.5; usual"),
@@ -239,14 +256,48 @@ def test_every_field_of_the_config_is_read():
         ({"train__seed": -1}, r"train\.seed must be in .* got -1"),
         ({"train__length_seed": 2**32}, r"train\.length_seed must be .* 4294967296"),
         ({"eval__seed": 2**32 + 1}, r"eval\.seed must be .* got 4294967297"),
-        ({"model__dropout": 1.0}, r"dropout rate must be in \[0, 1\), got 1.0"),
+        ({"model__dropout": 1.0}, r"^model\.dropout rate must be in \[0, 1\), got 1.0"),
+        # The field that is wrong is named as the config names it.
+        ({"model__embed_dim": 0}, r"^model\.embed_dim must be at least 1, got 0"),
+        ({"model__embed_dim": -16}, r"^model\.embed_dim must be at least 1, got -16"),
+        ({"model__num_layers": 0}, r"^model\.num_layers must be at least 1, got 0"),
+        ({"model__mlp_factor": 0}, r"^model\.mlp_factor must be at least 1, got 0"),
+        ({"model__remat": "ful"}, r"^model\.remat must be one of .*'full'"),
+        ({"model__input_injection": "x"}, r"^model\.input_injection must be one of"),
+        ({"train__nonfinite": "ignore"}, r"^train\.nonfinite must be one of"),
+        (
+            {"train__accumulate": 3},
+            r"^train\.accumulate=3 must divide train\.batch_size=128",
+        ),
+        # A remedy that can be followed.
+        (
+            {"train__curriculum": "fixed", "train__curriculum_options": "min_length=2"},
+            r"Fixed has no setting 'min_length'\. Its settings: none\.",
+        ),
+        *(
+            (
+                {
+                    "encoding__name": "learned",
+                    "positions__name": scheme,
+                    "positions__options": settings,
+                },
+                "training with Learned and .* positions: they are fractions, .* choose "
+                "an encoding that computes with positions",
+            )
+            for scheme, settings in (
+                ("equal_mean", ""),
+                ("equal_mean", "max_position=4096"),
+                ("random_floats", ""),
+                ("evenly_spaced", "rounded=False"),
+            )
+        ),
         # Sizes that do not fit (fault B12: width 40 and 8 heads are 5 channels a head).
         ({"model__embed_dim": 40}, "head_dim=5 times .* is 5; make it even"),
         ({"model__num_heads": 6}, "model.num_heads=6 must divide model.embed_dim=64"),
         ({"model__num_heads": 0}, "model.num_heads=0 must divide"),
         (
             {"model__num_kv_heads": 3},
-            "num_heads=8 must be a multiple of num_kv_heads=3",
+            r"model\.num_kv_heads=3 must be at least 1 and divide model\.num_heads=8",
         ),
         (
             {"model__num_kv_heads": 0},
@@ -263,20 +314,12 @@ def test_every_field_of_the_config_is_read():
             "training inputs of 40 symbols are 80 tokens, .* below 60 only",
         ),
         (
-            {"encoding__name": "learned", "positions__name": "equal_mean"},
-            "at equal-mean random positions without bound",
-        ),
-        (
             {
                 "encoding__name": "learned",
                 "positions__name": "randomized",
                 "positions__options": "max_position=4096",
             },
             "positions up to 4095, but Learned has positions below 2048 only",
-        ),
-        (
-            {"encoding__name": "learned", "positions__name": "random_floats"},
-            "a table of positions needs integers",
         ),
         (
             {"positions__name": "randomized", "positions__options": "max_position=79"},
@@ -424,7 +467,7 @@ def test_an_unknown_field_set_in_code_is_refused():
     config = base.get_config()
     config.train.learning_rat = 1.0  # not locked
     with pytest.raises(
-        ValueError, match=r"'train\.learning_rat'.*'optim\.learning_rate"
+        ValueError, match=r"'train\.learning_rat'.*optim\.learning_rate"
     ):
         build(config)
     config = base.get_config()
@@ -456,6 +499,23 @@ def test_lengths_include_both_ends(text, wanted):
 def test_unreadable_lengths_are_refused(text):
     with pytest.raises(ValueError, match="cannot read"):
         lengths.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1:1000000000", r"are 1000000000 and more, .* at most 1048576, .*: 1:.*:1000"),
+        ("1:900000,2:900000", "are 1799999 and more"),
+        ("1:10000000000", "10000000000 is longer than any input .* at most 2147483647"),
+        ("5,2147483648", "2147483648 is longer"),
+    ],
+)
+def test_more_lengths_than_can_be_scored_are_refused_before_they_are_made(
+    text, message
+):
+    with pytest.raises(ValueError, match=message):
+        lengths.parse(text)
+    assert len(lengths.parse("1:1000000000:1000")) == 10**6
 
 
 def test_options_are_read_as_the_arguments_of_a_call():

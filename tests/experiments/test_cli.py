@@ -62,6 +62,28 @@ def test_a_value_may_follow_its_field():
     assert (config.train.seed, config.study) == (7, "x")
 
 
+@pytest.mark.parametrize(
+    ("texts", "heads"),
+    [
+        (["--config.model.num_kv_heads=None"], None),
+        (["--config.model.num_kv_heads", "None", "--config.study=x"], None),
+        (["--config.model.num_kv_heads=2", "--config.model.num_kv_heads=None"], None),
+        (["--config.model.num_kv_heads=None", "--config.model.num_kv_heads=2"], 2),
+    ],
+)
+def test_a_field_may_be_left_out_again(tmp_path, texts, heads):
+    file = tmp_path / "config.py"
+    file.write_text(
+        "from configs import base\n\n\ndef get_config(arg=''):\n"
+        "    config = base.get_config()\n    config.model.num_kv_heads = 4\n"
+        "    config.eval.positions = 'shifted'\n    return config\n"
+    )
+    config = overrides.load(str(file), [*texts, "--config.eval.positions=None"])
+    assert config.model.num_kv_heads == heads
+    assert config.eval.positions is None
+    assert config.to_dict()["eval"]["positions"] is None
+
+
 def test_the_argument_of_a_config_chooses():
     config = overrides.load(f"{CHE}:task=bucket_sort, encoding=alibi", [])
     assert config.task.name == "bucket_sort"
@@ -76,7 +98,7 @@ def test_the_argument_of_a_config_chooses():
         (
             BASE,
             ["--config.optim.learning_rat=1e-3"],
-            "no field 'optim.learning_rat'. Did you mean 'optim.learning_rate'",
+            "no field 'optim.learning_rat'. Did you mean --config.optim.learning_rate",
         ),
         (
             BASE,
@@ -89,7 +111,15 @@ def test_the_argument_of_a_config_chooses():
             "Did you mean --config.model.num_layers",
         ),
         (BASE, ["--config.steps=2"], "Did you mean --config.train.steps"),
-        (BASE, ["--noconfig.model.prenorm"], "Did you mean 'model.pre_norm'"),
+        (BASE, ["--noconfig.model.prenorm"], "Did you mean --config.model.pre_norm"),
+        (BASE, ["--config.Model.Num-Layers=2"], "Did you mean --config.model.num_lay"),
+        (BASE, ["--config.train.batch=2"], r"Did you mean --config.train.batch_size\?"),
+        (BASE, ["--config.encoding.type=x"], "no field 'encoding.type'. It has"),
+        (
+            BASE,
+            ["--config.rope.typ=yarn"],
+            "no field 'rope.typ'. It has .* --config.encoding.options=",
+        ),
         (
             BASE,
             ["--config.model=2"],
@@ -97,13 +127,25 @@ def test_the_argument_of_a_config_chooses():
         ),
         (BASE, ["--config.model.rope.typ=yarn"], "no field 'model.rope.typ'"),
         (BASE, ["--config.train.steps=1.5"], "train.steps=1.5.*1.5 is no whole number"),
-        (BASE, ["--config.train.steps=many"], "train.steps=many"),
-        (BASE, ["--config.train.steps=inf"], "train.steps=inf"),
-        (BASE, ["--config.optim.learning_rate=fast"], "optim.learning_rate=fast"),
-        (BASE, ["--config.model.pre_norm=2"], "model.pre_norm"),
+        (BASE, ["--config.train.steps=many"], "steps=many: 'many' is no whole number,"),
+        (BASE, ["--config.train.steps="], "train.steps=: '' is no whole number, such"),
+        (BASE, ["--config.train.steps=inf"], "train.steps=inf: inf is no whole number"),
+        (BASE, ["--config.train.steps=None"], "'None' is no whole number"),
+        (
+            BASE,
+            ["--config.optim.learning_rate=fast"],
+            "rate=fast: 'fast' is no number,",
+        ),
+        (BASE, ["--config.model.pre_norm=yes"], "pre_norm=yes: 'yes' is neither true"),
+        (
+            BASE,
+            ["--config.model.pre_norm=2"],
+            "pre_norm=2: '2' is neither true nor fal",
+        ),
         (BASE, ["--config.train.steps=1", "5"], "'5' is no argument"),
         (f"{BASE}:task=x", [], "takes no argument, got 'task=x'"),
         (f"{CHE}:taks=bucket_sort", [], "no argument 'taks'.*Did you mean task"),
+        (f"{CHE}:TASK=bucket_sort", [], "no argument 'TASK'.*Did you mean task"),
         (f"{CHE}:bucket_sort", [], "'bucket_sort' .* is not name=value"),
         (f"{CHE}:task=a,task=b", [], "gives task twice"),
         (
@@ -128,6 +170,11 @@ def test_slips_are_answered_with_what_is_nearest(config, texts, message, monkeyp
         ([f"--config={BASE}"], "--workdir is missing"),
         (["--config"], "expected one argument"),
         (["--confg.train.steps=5"], "no option '--confg.train.steps'"),
+        # Fields of the config without the word config before them.
+        (["--train.steps=5"], r"'--train.steps'. Did you mean --config.train.steps\?"),
+        (["--steps=5"], r"Did you mean --config.train.steps\?"),
+        (["--seed=5"], "Did you mean --config.eval.seed or --config.train.seed"),
+        (["--rope.typ=yarn"], r"no option '--rope.typ'.$"),
     ],
 )
 def test_options_of_the_command_itself_are_checked(texts, message):
@@ -177,6 +224,12 @@ def test_what_is_out_of_range_is_refused_before_a_folder_is_made(
 
 def raises(error):
     raise error
+
+
+@pytest.fixture(autouse=True)
+def unheeded(monkeypatch):
+    """Commands that run in this process leave it the signals."""
+    monkeypatch.setattr(command.preemption, "heed_sigterm", lambda: None)
 
 
 def stopped_by(main) -> int:

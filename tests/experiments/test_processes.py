@@ -27,6 +27,7 @@ from experiments.running import processes
 from experiments.running.interrupt import RESTART
 from experiments.running.nonfinite import batch_of
 from experiments.running.run import open_run, read_run, run_experiment
+from experiments.running.storage import StorageError
 from ropejax.training import init_state
 from tests.experiments.process_pair import (
     HEARTBEAT_S,
@@ -183,7 +184,7 @@ def test_processes_that_disagree_are_refused_by_name(tmp_path):
     assert not folder.exists()
 
 
-def test_processes_under_slurm_find_each_other_by_themselves(tmp_path):
+def test_processes_under_slurm_find_each_other_and_not_one_workdir(tmp_path):
     """By what `srun` says, here of a job whose number gives a port that is free."""
     first_port, ports = 61440, 2**12  # JAX takes the job's number modulo that many
     with socket.socket() as found:
@@ -205,11 +206,34 @@ def test_processes_under_slurm_find_each_other_by_themselves(tmp_path):
         for at in range(2)
     ]
     words = [*training_words(tmp_path / "run"), "--distributed"]
-    own = ((), ("--config.train.seed=1",))
+    own = ((), (f"--workdir={tmp_path / 'own'}",))  # as if on a disk of its own host
     with start(words, tmp_path / "logs", own, told) as pair:
         codes, said = pair.wait(STARTED_S), pair.said()
     assert codes == [2, 2], "\n".join(said)
-    assert all("train.seed is 0 in process 0 and 1 in process 1" in t for t in said)
+    for text in said:
+        assert "the workdir is not shared: process 0 on " in text
+        assert f"has written a file in {tmp_path / 'run'}, but process 1 on " in text
+        assert f"does not find it in its {tmp_path / 'own'}. Give all" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs"]
+
+
+def test_what_fails_in_one_process_ends_the_others_too(monkeypatch):
+    """As if the other one of two had met an error, or this one."""
+    theirs = "null"
+    monkeypatch.setattr(processes, "gathered", lambda text: [theirs, text])
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with processes.failing_together():
+        pass
+    with pytest.raises(ValueError, match=r"^too small$"), processes.failing_together():
+        raise ValueError("too small")
+    theirs = json.dumps([True, "a folder of another config"])
+    told = "^in process 0: a folder of another config$"
+    with pytest.raises(ValueError, match=told), processes.failing_together():
+        pass
+    theirs = json.dumps([False, "no space left"])
+    told = "^in process 0: no space left$"
+    with pytest.raises(StorageError, match=told), processes.failing_together():
+        pass
 
 
 def test_other_versions_and_settings_of_jax_are_refused_by_name(monkeypatch):

@@ -5,14 +5,10 @@ import json
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from experiments.plan.costs import step_operations
 from experiments.plan.hardware import HARDWARE
-from experiments.running.profiling import Profiler
-from experiments.running.utilization import Utilization, utilization_here
-from tests.experiments.small_recipe import recipe
+from experiments.running.profiling import Profiler, check_left
 
 
 def test_a_trace_begins_after_the_first_dispatch_and_ends_by_itself(tmp_path):
@@ -43,12 +39,25 @@ def test_no_trace_unless_asked_for(tmp_path):
         Profiler(tmp_path, -1)
 
 
-def test_utilization_is_products_times_speed_over_the_peak():
-    made = recipe()
-    products = step_operations(made, 24).products
-    found = Utilization(made, peak=1e12)(np.array([24, 20]), 10.0)
-    assert found == pytest.approx(products * 10 / 1e12)
-    assert utilization_here(made) is None  # the peak of this processor is not known
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("done", "message"),
+    [
+        (
+            100,
+            "--profile=4 has nothing to trace: .* already trained to 100 steps. Raise",
+        ),
+        (80, "the 20 steps that are left are one dispatch. Lower train.steps_per_disp"),
+        (79, None),
+    ],
+)
+def test_a_trace_of_no_step_is_refused(done, message):
+    check_left(0, done, 100, 20)
+    if message is None:
+        check_left(4, done, 100, 20)
+        return
+    with pytest.raises(ValueError, match=message):
+        check_left(4, done, 100, 20)
 
 
 @pytest.mark.fast

@@ -1,5 +1,9 @@
 """The quickstart compares two models that differ in their positions alone."""
 
+import pathlib
+import shutil
+import subprocess
+
 import pytest
 
 from configs import quickstart
@@ -8,6 +12,8 @@ from experiments.building.build import build
 from experiments.command import UsageError
 from experiments.running import workdir
 from ropejax.positions import Consecutive, Randomized
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("short", ["no", "yes"])
@@ -46,6 +52,26 @@ def test_slips_are_refused(texts, message):
         quickstart_command.main(texts)
     with pytest.raises(ValueError, match="short must be yes or no, got 'maybe'"):
         quickstart.get_config("short=maybe")
+
+
+def test_short_may_be_written_as_people_do():
+    assert quickstart.get_config("short=Yes") == quickstart.get_config("short=yes")
+    assert quickstart.get_config("short=NO") == quickstart.get_config()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+    ("value", "short"), [("1", True), ("yes", True), ("0", False), ("", False)]
+)
+def test_make_takes_short_by_its_value(value, short):
+    done = subprocess.run(
+        ["make", "-n", "quickstart", f"SHORT={value}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("--short" in done.stdout) == short
 
 
 @pytest.mark.slow

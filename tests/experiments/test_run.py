@@ -25,9 +25,10 @@ from experiments.running import workdir
 from experiments.running.curves import Curves
 from experiments.running.interrupt import StoppedError
 from experiments.running.run import open_run, run_experiment
+from experiments.running.storage import StorageError
 from ropejax.evaluation import evaluate
 from ropejax.positions import Consecutive, EvenlySpaced
-from ropejax.training.checkpoint import Checkpoints
+from ropejax.training.checkpoint import Checkpoints, CheckpointWarning
 from tests.compiled_programs import kept_in
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -76,6 +77,15 @@ def finished(tmp_path_factory):
     return folder, run_experiment(tiny(), folder, console=QUIET)
 
 
+def command_words(folder, compiled) -> list[str]:
+    """The command, after `python`, that trains the tiny config in a folder."""
+    return [
+        *("-m", "experiments.main", f"--workdir={folder}"),
+        *(f"--config={ROOT / 'configs' / 'base.py'}", f"--compile_cache={compiled}"),
+        *(f"--config.{name}={value}" for name, value in TINY.items()),
+    ]
+
+
 def numbers(folder: pathlib.Path) -> list[bytes]:
     """Every parameter and optimizer state of a run's newest checkpoint, as bytes."""
     _, state = open_run(folder)
@@ -94,15 +104,21 @@ def curve(folder: pathlib.Path) -> list[tuple]:
     ]
 
 
+def events(file: pathlib.Path) -> list[Event]:
+    """What is in one of TensorBoard's files."""
+    found, data = [], file.read_bytes()
+    while data:  # length, its checksum, an event, its checksum
+        (size,) = struct.unpack("<Q", data[:8])
+        found.append(Event.FromString(data[12 : 12 + size]))
+        data = data[16 + size :]
+    return found
+
+
 def points(folder: pathlib.Path) -> dict[int, float]:
     """The loss in TensorBoard's files, by step."""
     found = {}
     for file in sorted((folder / "tensorboard").iterdir()):
-        data = file.read_bytes()
-        while data:  # length, its checksum, an event, its checksum
-            (size,) = struct.unpack("<Q", data[:8])
-            event = Event.FromString(data[12 : 12 + size])
-            data = data[16 + size :]
+        for event in events(file):
             for value in event.summary.value:
                 if value.tag == "train/loss":
                     found[event.step] = value.simple_value
@@ -241,16 +257,64 @@ def test_a_stopped_run_saves_and_resumes_to_the_same_end(
     assert rounded(resumed) == rounded(scores)
 
 
+def test_a_run_stopped_while_it_saves_its_last_state_is_not_scored(
+    tmp_path, monkeypatch
+):
+    """SIGTERM after the last dispatch: it was forgotten, and all lengths scored."""
+    save = Checkpoints.save
+
+    def stop(self, state, metrics):
+        save(self, state, metrics)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Checkpoints, "save", stop)
+    with pytest.raises(StoppedError, match="stopped at step 4 of 4, all saved") as end:
+        run_experiment(tiny(train__steps=4), tmp_path, console=QUIET)
+    assert end.value.code == 75
+    assert Checkpoints(tmp_path / "checkpoints", read_only=True).steps() == [4]
+    assert len(results.read(tmp_path)) == 0
+
+
+def test_a_run_says_from_where_it_goes_on(copied):
+    """After a damaged checkpoint is known to be one, not before."""
+    (copied / "checkpoints" / "20" / "about" / "metadata").write_text("")
+    console = Console(record=True, width=200, file=io.StringIO())
+    with pytest.warns(CheckpointWarning, match="20 is damaged"):
+        run_experiment(tiny(), copied, console=console)
+    shown = console.export_text()
+    assert "resuming at step 10 of 20" in shown
+    assert "already trained" not in shown
+    *_, newest = sorted((copied / "tensorboard").iterdir())
+    purged = [one.step for one in events(newest) if one.HasField("session_log")]
+    assert purged == [11]
+
+
+def test_scoring_that_is_terminated_asks_to_be_started_again(copied, compiled):
+    """What was scored stays, and is not scored again."""
+    begun = [sys.executable, *command_words(copied, compiled)]
+    fields = {"positions": "consecutive", "lengths": "1:400", "buckets": "400"}
+    begun += [f"--config.eval.{name}={value}" for name, value in fields.items()]
+    named = lambda: results.read(copied)["test_positions"].to_pylist()
+    scored = lambda: named().count("consecutive")
+    process = subprocess.Popen(
+        begun, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 200
+    while scored() < 10:
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert said == "stopped by SIGTERM; the same command goes on from there.\n"
+    assert 10 <= scored() < 400
+
+
 def test_a_killed_command_resumes_to_the_same_end(finished, tmp_path, compiled):
     """`kill -9` once the first checkpoint is there; the rows it wrote stay."""
     folder, scores = finished
-    fields = [f"--config.{name}={value}" for name, value in TINY.items()]
-    command = [
-        sys.executable,
-        *("-m", "experiments.main", f"--workdir={tmp_path}"),
-        *(f"--config={ROOT / 'configs' / 'base.py'}", f"--compile_cache={compiled}"),
-        *(*fields, "--config.train.log_every=5"),
-    ]
+    command = [sys.executable, *command_words(tmp_path, compiled)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     end = time.monotonic() + 200
     while not (tmp_path / "checkpoints" / "10").exists():
@@ -281,6 +345,34 @@ def test_a_folder_of_another_config_is_refused_and_left_alone(finished):
     with pytest.raises(ValueError, match=r"train.steps=19 is below the 20 there"):
         run_experiment(tiny(train__steps=19), folder, console=QUIET)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
+
+
+def test_without_config_json_the_checkpoints_say_whose_folder_it_is(copied):
+    (copied / "config.json").unlink()
+    files = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
+    with pytest.raises(ValueError, match="train.seed is 0 there and 1 here"):
+        run_experiment(tiny(train__seed=1), copied, console=QUIET)
+    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == files
+    workdir.check_same(copied, workdir.plain(tiny()))  # the rightful command goes on
+
+
+def test_a_trace_of_a_finished_run_is_refused_and_nothing_is_written(copied):
+    files = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
+    with pytest.raises(ValueError, match="already trained to 20 steps"):
+        run_experiment(tiny(), copied, console=QUIET, profile=4)
+    longer = tiny(train__steps=24)
+    with pytest.raises(ValueError, match="the 4 steps that are left are one dispatch"):
+        run_experiment(longer, copied, console=QUIET, profile=4)
+    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == files
+
+
+def test_a_trace_that_cannot_be_written_is_told_before_training(tmp_path, monkeypatch):
+    """It was found out at the end, and the workdir was blamed for it."""
+    monkeypatch.setattr(run_module, "train_run", None)
+    (tmp_path / "profile").write_text("")
+    told = rf"^{tmp_path}/profile cannot be written \(File exists\)\. Remove the file"
+    with pytest.raises(StorageError, match=told):
+        run_experiment(tiny(), tmp_path, console=QUIET, profile=4)
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):

@@ -180,6 +180,34 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path, name):
     assert path.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("name", "number", "message"),
+    [
+        ("", errno.ENOENT, "Look whether the folder above it is there"),
+        ("above", errno.ENOENT, "Look whether the folder above it is there"),
+        ("above", errno.EACCES, "Make it writable"),
+        ("", errno.ENAMETOOLONG, "Give it a shorter name"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, name, number, message):
+    """As below /proc, which holds no folders; what fails may be one above."""
+    folder = tmp_path / "above" / "run"
+    failed = tmp_path / name if name else folder
+    with (
+        pytest.raises(StorageError, match=message) as stopped,
+        storage.explained(folder),
+    ):
+        raise OSError(number, os.strerror(number), str(failed))
+    assert str(stopped.value).startswith(f"{failed} cannot be written")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_run_in_a_folder_that_holds_none_ends_in_one_line():
+    folder = "/proc/no_such_folder/run"
+    with pytest.raises(StorageError, match="/proc/no_such_folder.* cannot be written"):
+        run_experiment(config_of(), folder, console=QUIET)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_named(tmp_path):
     tmp_path.chmod(0o500)

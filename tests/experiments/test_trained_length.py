@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import base
+from configs import base, quickstart
 from experiments import main
 from experiments.building import trained_length
 from experiments.building.build import make_model
@@ -96,6 +96,14 @@ def test_another_length_is_allowed_and_said_once():
         "up to 40 symbols); without it, it would be."
     ]
     assert len(lines) == 2  # and that of LogScale in the full layers
+
+
+def test_a_token_more_or_less_is_no_slip():
+    """The quickstart's, whose measured figures are with 40 rather than 41."""
+    assert shown(quickstart.get_config()) == [
+        "train_length=40 of LogScale is within a token of that of this run: 41 tokens, "
+        "inputs of up to 40 symbols."
+    ]
 
 
 def test_methods_without_one_say_nothing():
