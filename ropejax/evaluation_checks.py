@@ -76,8 +76,11 @@ def checked(
             num_tokens = padded(num_tokens)
             what += f", padded to {num_tokens} to divide over the mesh"
         remedy = "train it with a larger max_position"
-        check_reach(positions, model.pattern, num_tokens, what=what, remedy=remedy)
-        check_read(positions, model, num_tokens, what=what)
+        # Of a model of one's own that states no encodings, nothing is known.
+        pattern = getattr(model, "pattern", ())
+        check_reach(positions, pattern, num_tokens, what=what, remedy=remedy)
+        if pattern:
+            check_read(positions, model, num_tokens, what=what)
     return amounts
 
 

@@ -212,7 +212,7 @@ def test_computing_again_changes_memory_and_no_numbers(remat):
 def test_what_does_not_divide_is_refused_when_the_recipe_is_made():
     with pytest.raises(ValueError, match="accumulate=3 must divide batch_size=8"):
         recipe_of(accumulate=3)
-    with pytest.raises(ValueError, match="batch_size=4 does not divide over 8"):
+    with pytest.raises(ValueError, match="accumulate=2 = 4 does not divide over 8"):
         on_mesh({"data": 8}, recipe_of(accumulate=2))
     with pytest.raises(ValueError, match="num_heads=2 does not divide over 4"):
         on_mesh({"data": 2, "tensor": 4})

@@ -76,7 +76,7 @@ def test_seeds_that_overflow_or_repeat_others_are_refused(seed):
 def test_seeds_of_members_are_checked_like_those_of_a_run():
     population = Population(tiny_recipe("even_pairs"), AdamFamily(steps=2))
     members = [Member(seed, Numbers(1e-3)) for seed in (1, 2**31)]
-    with pytest.raises(ValueError, match="a member's seed must .* got 2147483648"):
+    with pytest.raises(ValueError, match=r"members\[1\] must .* got 2147483648"):
         train_population(population, members, steps=2)
     with pytest.raises(ValueError, match="length_seed must be in .* got -1"):
         train_population(population, members[:1], steps=2, length_seed=-1)
