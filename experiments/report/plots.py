@@ -13,7 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, LogFormatter, ScalarFormatter
+from matplotlib.ticker import (
+    EngFormatter,
+    LogFormatter,
+    MaxNLocator,
+    ScalarFormatter,
+)
 
 from experiments.report import statistics, summaries
 from experiments.report.plot_style import (
@@ -109,6 +114,7 @@ def _by_length(
             ends = np.vectorize(shown)(np.array(list(curve.values())).T[:3])
             _line(axes, list(curve), ends, styles[cell.setting], *place)
         axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     return figure, panels
 
 
