@@ -114,7 +114,8 @@ def _by_length(
             ends = np.vectorize(shown)(np.array(list(curve.values())).T[:3])
             _line(axes, list(curve), ends, styles[cell.setting], *place)
         axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+        whole = MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10])
+        axes.xaxis.set_major_locator(whole)
     return figure, panels
 
 
