@@ -20,17 +20,14 @@ from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
 from ropejax.positions import Randomized
 from ropejax.tasks import TASKS
 from ropejax.training import Fixed, Recipe, adam
+from ropejax.training.members import AdamFamily, Member, Numbers, strong
 from ropejax.training.population import (
     AXIS,
-    AdamFamily,
-    Member,
-    Numbers,
     Population,
     compiled_member,
     compiled_population,
     init_member,
     stack,
-    strong,
 )
 
 STEPS = 10

@@ -24,7 +24,8 @@ from experiments.study.score import Scored, Together, score_all
 from experiments.study.sweep import StudyRun
 from ropejax.training import Progress, TrainState
 from ropejax.training.checkpoint import Checkpoints
-from ropejax.training.population import AdamFamily, Member, Numbers, Population
+from ropejax.training.members import AdamFamily, Member, Numbers
+from ropejax.training.population import Population
 from ropejax.training.population_loop import MemberProgress, train_population
 
 

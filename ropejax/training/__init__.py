@@ -8,12 +8,12 @@ from ropejax.training.curriculum import Uniform as Uniform
 from ropejax.training.loop import Progress as Progress
 from ropejax.training.loop import newest_state as newest_state
 from ropejax.training.loop import train as train
+from ropejax.training.members import AdamFamily as AdamFamily
+from ropejax.training.members import Member as Member
+from ropejax.training.members import Numbers as Numbers
 from ropejax.training.nonfinite import NonFiniteError as NonFiniteError
 from ropejax.training.optimizer import adam as adam
 from ropejax.training.optimizer import schedule as schedule
-from ropejax.training.population import AdamFamily as AdamFamily
-from ropejax.training.population import Member as Member
-from ropejax.training.population import Numbers as Numbers
 from ropejax.training.population import Population as Population
 from ropejax.training.population_loop import train_population as train_population
 from ropejax.training.step import Recipe as Recipe

@@ -10,17 +10,15 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ropejax.seeds import check_seed
+from ropejax.training.members import Member, check_members, strong
 from ropejax.training.population import (
-    Member,
     Population,
-    check_members,
     check_mesh,
     compiled_member,
     compiled_population,
     init_member,
     member_parts,
     stack,
-    strong,
     unstack,
 )
 from ropejax.training.population_size import members_at_once

@@ -10,7 +10,8 @@ import pytest
 from ropejax.evaluation import evaluate
 from ropejax.positions import Consecutive
 from ropejax.training import adam, schedule, train, train_population
-from ropejax.training.population import AdamFamily, Member, Numbers, Population
+from ropejax.training.members import AdamFamily, Member, Numbers
+from ropejax.training.population import Population
 from tests.training.tiny import tiny_recipe
 
 pytestmark = pytest.mark.fast

@@ -13,18 +13,15 @@ from jax.sharding import Mesh
 from ropejax.sharding import Sharding, make_mesh
 from ropejax.training import adam, init_state, population_loop, schedule, train
 from ropejax.training.checkpoint import Checkpoints
+from ropejax.training.members import AdamFamily, Member, Numbers, strong
 from ropejax.training.population import (
     AXIS,
-    AdamFamily,
-    Member,
-    Numbers,
     Population,
     compiled_member,
     compiled_population,
     init_member,
     population_step,
     stack,
-    strong,
 )
 from ropejax.training.population_loop import train_population
 from ropejax.training.population_size import members_at_once, step_bytes

@@ -17,7 +17,8 @@ from ropejax.positions import Consecutive, Placement
 from ropejax.sharding import Sharding, make_mesh
 from ropejax.training import AdamFamily, Numbers, Population, init_state
 from ropejax.training.losses import batch_sums
-from ropejax.training.population import population_step, stack, strong
+from ropejax.training.members import strong
+from ropejax.training.population import population_step, stack
 from ropejax.training.progressive import ProgressiveLoss, step_rng
 from ropejax.training.step import draw_batch, step_lengths, train_step
 from tests.training.tiny import tiny_recipe
