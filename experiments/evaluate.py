@@ -34,7 +34,7 @@ from experiments.building.tested_positions import make_tested
 from experiments.evaluation_sets.content import FixedSet
 from experiments.report import tables
 from experiments.results import store as results
-from experiments.running import joining, labels, processes, scoring
+from experiments.running import joining, processes, scoring
 from experiments.running.run import Run, open_run, read_run
 from experiments.running.shared_folder import check_shared
 from ropejax.evaluation import LengthScore
@@ -341,7 +341,7 @@ def changed_model(run: Run, text: str) -> tuple[TransformerSpec, str | None]:
         )
     own = run.config["encoding"]
     together = ", ".join(filter(None, [own["options"], text]))
-    return changed, labels.with_options(own["name"], together)
+    return changed, options.with_options(own["name"], together)
 
 
 if __name__ == "__main__":

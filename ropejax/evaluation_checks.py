@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
-from ropejax.seeds import check_seed
+from ropejax.seeds import whole_seed
 from ropejax.tasks.base import Task
 from ropejax.training.alphabets import check_alphabets
 from ropejax.training.buckets import bucket_of, grid_buckets
@@ -58,9 +58,8 @@ def checked(
         buckets=tuple(min(size, max(lengths, default=size)) for size in sorted(sizes)),
         samples=whole_number("samples", samples),
         draws=whole_number("draws", draws),
-        seed=whole_number("seed", seed),
+        seed=whole_seed("seed", seed),
     )
-    check_seed("seed", amounts.seed)
     samples, draws = amounts.samples, amounts.draws
     if draws < 1 or samples < 1 or samples % draws:
         raise ValueError(

@@ -7,6 +7,8 @@ cut, and would silently be the same as a smaller one.
 import numbers
 from typing import Any
 
+from ropejax.whole_numbers import whole_number
+
 MAX_SEED = 2**31 - 1
 
 
@@ -22,3 +24,18 @@ def check_seed(name: str, seed: Any) -> None:
             f"{name} must be in 0 .. {MAX_SEED} (2**31 - 1), got {seed}; choose one of "
             "these, since others overflow or repeat one of them."
         )
+
+
+def whole_seed(name: str, seed: Any) -> int:
+    """Returns a seed as a Python int.
+
+    Args:
+        name: what messages call the seed.
+        seed: a whole number that is known.
+
+    Raises:
+        ValueError: if it is something else, or not in 0 .. 2**31 - 1.
+    """
+    seed = whole_number(name, seed)
+    check_seed(name, seed)
+    return seed

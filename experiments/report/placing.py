@@ -58,7 +58,7 @@ def sweeps_of(stores: Iterable[pathlib.Path]) -> list[list[str]]:
 
 def _usual(name: str) -> tuple[int, int, str]:
     """Where an encoding stands without a sweep: by its kind, compositions behind."""
-    from ropejax.encodings import ENCODINGS  # imports jax, which few reports need
+    from ropejax.encodings import ENCODINGS  # imports jax, for seconds
 
     known = list(dict.fromkeys([*PUBLISHED, *ENCODINGS]))
     kind = published_part(name).name

@@ -60,7 +60,7 @@ def _calls(encoding: str) -> list[ast.Call]:
 
 
 def _catalogue_name(call: ast.Call) -> str:
-    from ropejax.encodings import ENCODINGS  # imports jax, which few reports need
+    from ropejax.encodings import ENCODINGS  # imports jax, for seconds
 
     names = {cls.__name__: name for name, cls in reversed(ENCODINGS.items())}
     return names.get(call.func.id, call.func.id)

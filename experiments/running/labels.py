@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.building.build import Experiment
-from experiments.building.options import with_options as with_options
+from experiments.building.options import with_options
 from experiments.running.workdir import config_hash
 from ropejax.nn.recurrent import CELLS
 from ropejax.tasks import ALL_TASKS

@@ -1,6 +1,7 @@
 """Masks that go by how far apart two tokens are, or by the chunk they lie in."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 
@@ -21,10 +22,7 @@ from ropejax.masks.base import (
 class Full(Mask):
     """Every key is visible: what `mask=None` means, for use inside `PerHead`."""
 
-    @property
-    def shows_itself(self) -> bool:
-        """True: a query sees itself."""
-        return True
+    shows_itself: ClassVar[bool] = True
 
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
@@ -43,10 +41,7 @@ class Causal(Mask):
     By index, so fewer queries than keys align by where they are, not by array corner.
     """
 
-    @property
-    def shows_itself(self) -> bool:
-        """True: a query sees itself."""
-        return True
+    shows_itself: ClassVar[bool] = True
 
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
@@ -107,10 +102,7 @@ class Window(Mask):
         """The keys before the query, or None."""
         return self.before
 
-    @property
-    def shows_itself(self) -> bool:
-        """True: a query sees itself."""
-        return True
+    shows_itself: ClassVar[bool] = True
 
     def pairs(self, i, j):
         """Returns where key indices j are visible from query indices i."""
@@ -164,10 +156,7 @@ class Dilated(Mask):
         """That of its window, or None."""
         return self._window().before
 
-    @property
-    def shows_itself(self) -> bool:
-        """True: a query sees itself."""
-        return True
+    shows_itself: ClassVar[bool] = True
 
     def _window(self) -> Window:
         return Window(

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import jax
 import numpy as np
 
-from ropejax.seeds import check_seed
+from ropejax.seeds import whole_seed
 from ropejax.training.nonfinite import NonFiniteError
 from ropejax.training.step import (
     Recipe,
@@ -138,9 +138,9 @@ def newest_state(
     """
     if recipe.sharding is not None:
         recipe.sharding.check_one_model()
-    check_seed("seed", whole_number("seed", seed))
+    whole_seed("seed", seed)
     if length_seed is not None:
-        check_seed("length_seed", whole_number("length_seed", length_seed))
+        whole_seed("length_seed", length_seed)
     state = init_state(recipe, seed, length_seed)
     return state if saver is None else saver.latest(like=state) or state
 

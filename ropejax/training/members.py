@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ropejax.seeds import check_seed
+from ropejax.seeds import whole_seed
 from ropejax.settings import Settings
 from ropejax.training.optimizer import adam, schedule
 from ropejax.whole_numbers import whole_number
@@ -123,8 +123,7 @@ def check_members(members: Sequence[Member]) -> None:
                 f"members[{at}] must be Member(seed, Numbers(learning_rate, ...)), got "
                 f"{member!r}."
             )
-        seed = f"seed of members[{at}]"
-        check_seed(seed, whole_number(seed, member.seed))
+        whole_seed(f"seed of members[{at}]", member.seed)
         for name, number in member.numbers._asdict().items():
             kind = getattr(number, "dtype", None) or type(number)
             if jnp.shape(number) or not jnp.issubdtype(kind, jnp.number):

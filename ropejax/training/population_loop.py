@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from ropejax.seeds import check_seed
+from ropejax.seeds import whole_seed
 from ropejax.training.members import Member, check_members, strong
 from ropejax.training.population import (
     Population,
@@ -116,7 +116,7 @@ def train_population(
     at_once = whole_number("at_once", at_once, least=1)
     steps_per_dispatch = whole_number("steps_per_dispatch", steps_per_dispatch, least=1)
     save_every = whole_number("save_every", save_every, least=1)
-    check_seed("length_seed", whole_number("length_seed", length_seed))
+    whole_seed("length_seed", length_seed)
     check_mesh(population, mesh)
     parts = member_parts(population, mesh)
     spread = mesh is not None or parts > 1
