@@ -125,7 +125,7 @@ def _at_test(
 
 
 def _position_title(name: str) -> str:
-    from ropejax.positions import POSITIONS  # imports jax, which few reports need
+    from ropejax.positions import POSITIONS  # imports jax, for seconds
 
     return POSITIONS[name].title.lower() if name in POSITIONS else name
 
