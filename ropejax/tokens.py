@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from ropejax.concrete import known_values
 from ropejax.number_types import check_places, widened
 from ropejax.padding import padding_before, padding_between
+from ropejax.whole_numbers import whole_number
 
 _PER_TOKEN = ("index", "positions", "segments", "valid", "streams", "features")
 
@@ -124,6 +125,8 @@ def tokens(
 ) -> Tokens:
     """Describes `length` tokens in order, by default at consecutive positions.
 
+    Nested lists serve as arrays.
+
     Args:
         length: number of tokens (static).
         offset: index of the first one: in decoding, the number of cached tokens.
@@ -143,24 +146,24 @@ def tokens(
         the padding on the left.
 
     Raises:
-        ValueError: if an array's token axis is not `length`, the table of distances
-            does not reach from the first token to the last, `left_padded` lacks
-            `valid`, known `valid` has padding on the left that is not declared, or,
-            where positions are not given, between tokens, a known position or distance
-            is NaN or infinite (one that is traced makes NaN of what it meets), a number
-            is known to leave +-2^31 (traced integers beyond wrap around) or to be no
-            float32, or positions are no numbers (booleans) or floating-point of less
-            than 32 bits.
+        ValueError: if an array is of another shape or type, or has another number of
+            rows than others, the table of distances does not begin with 0 or reach from
+            the first token to the last, `left_padded` lacks `valid`, known `valid` has
+            padding on the left that is not declared, or, where positions are not given,
+            between tokens, a known position or distance is NaN or infinite (one that is
+            traced makes NaN of what it meets), a number is known to leave +-2^31
+            (traced integers beyond wrap around) or to be no float32, or positions are
+            no numbers (booleans) or floating-point of less than 32 bits.
     """
+    length = whole_number("length", length, least=0)
     index = jnp.arange(length, dtype=jnp.int32)[None] + _first_index(offset, length)
     consecutive = positions is None
+    positions, segments, valid, distances = (
+        _as_array(given) for given in (positions, segments, valid, distances)
+    )
+    streams = streams and {name: _as_array(ids) for name, ids in streams.items()}
     given = {"positions": positions, "segments": segments, "valid": valid}
-    for name, array in (given | dict(streams or {})).items():
-        if array is not None and (array.ndim < 2 or array.shape[1] != length):
-            raise ValueError(
-                f"{name} must be [B or 1, {length}, ...] for {length} tokens, "
-                f"got shape {array.shape}."
-            )
+    _check_arrays(length, given | dict(streams or {}), distances)
     places = {"positions": positions, "distances": distances, **(streams or {})}
     for name, array in places.items():
         if array is not None:
@@ -180,7 +183,7 @@ def tokens(
             f"a table of {distances.shape[-1]} distances is too short for {reach} "
             "tokens; draw at least that many."
         )
-    return Tokens(
+    made = Tokens(
         index=index,
         positions=index if positions is None else positions,
         segments=segments,
@@ -190,6 +193,46 @@ def tokens(
         consecutive_index=True,
         consecutive_positions=consecutive,
     )
+    known = None if distances is None else known_values(made.distances)
+    if known is not None and (known[:, :1] != 0).any():
+        raise ValueError(
+            f"distances must begin with 0, a token's from itself, got {known[0]}."
+        )
+    return made
+
+
+def _as_array(given: Any) -> Any:
+    """Returns nested lists as an array, of numpy where their values are known."""
+    if not isinstance(given, list | tuple):
+        return given
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(given))
+    return (jnp if traced else np).asarray(given)
+
+
+def _check_arrays(
+    length: int, arrays: dict[str, Any], distances: Shaped[Array, "#B n"] | None
+) -> None:
+    """Refuses arrays that do not describe so many tokens of one batch."""
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    for name, array in arrays.items():
+        axes = (2, 3) if name == "positions" else (2,)
+        if array.ndim not in axes or array.shape[1] != length:
+            raise ValueError(
+                f"{name} must be [B or 1, {length}{', ...' * (len(axes) - 1)}] for "
+                f"{length} tokens, got shape {array.shape}."
+            )
+    if distances is not None:
+        if distances.ndim != 2:
+            raise ValueError(
+                f"distances must be [B or 1, n], got shape {distances.shape}."
+            )
+        arrays["distances"] = distances
+    rows = {name: array.shape[0] for name, array in arrays.items()}
+    if len(set(rows.values()) - {1}) > 1:
+        raise ValueError(
+            f"arrays must have a row for each sequence of one batch, or a single one "
+            f"for all, got rows {rows}."
+        )
 
 
 def _first_index(offset: int | Int[Array, ""], length: int) -> int | Int[Array, ""]:

@@ -93,6 +93,42 @@ def test_arrays_of_the_wrong_length_are_refused():
         tokens(3, streams={"digit": jnp.zeros((1, 4))})
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"positions": jnp.zeros((1, 3, 2, 2))}, r"positions must be \[B or 1, 3, ..."),
+        ({"segments": jnp.zeros((1, 3, 1), int)}, r"segments must be \[B or 1, 3\]"),
+        ({"distances": jnp.arange(3)}, "distances must be .* got shape"),
+        ({"distances": [[1, 2, 3]]}, "distances must begin with 0, .* got .1 2 3"),
+        (
+            {"positions": np.zeros((2, 3), int), "valid": np.ones((3, 3), bool)},
+            "single one for all, got rows {'positions': 2, 'valid': 3}",
+        ),
+    ],
+)
+def test_arrays_of_another_kind_are_refused_by_name(given, message):
+    with pytest.raises(ValueError, match=message):
+        tokens(3, **given)
+
+
+@pytest.mark.fast
+def test_lists_serve_as_arrays_and_lengths_are_whole():
+    listed = {"positions": [[0, 5, 7]], "valid": [[True, True, False]]}
+    listed |= {"segments": [[0, 0, 1]], "streams": {"digit": [[1, 2, 3]]}}
+    arrays = jax.tree.map(
+        jnp.asarray, listed, is_leaf=lambda given: isinstance(given, list)
+    )
+    ours, wanted = tokens(3, **listed), tokens(3, **arrays)
+    jax.tree.map(np.testing.assert_array_equal, ours, wanted)
+    assert ours.positions.dtype == np.int32
+    traced = jax.jit(lambda at: tokens(2, positions=[[at, at + 4]]).positions)(3)
+    np.testing.assert_array_equal(traced, [[3, 7]])
+    for length in (3.0, True, -1):
+        with pytest.raises(ValueError, match="length must be"):
+            tokens(length)
+
+
 def test_only_default_positions_are_promised_to_be_consecutive():
     assert tokens(3, offset=4).consecutive_positions
     assert not tokens(3, positions=jnp.zeros((1, 3))).consecutive_positions

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ropejax.encodings import Dims, Encoding
+from ropejax.encodings import Dims, Encoding, FoPE
 
 _MODELS = (
     Dims(num_heads=10, num_kv_heads=5, head_dim=44, embed_dim=106, causal=True),
@@ -25,6 +25,7 @@ _AXES = {
     "2 N": lambda dims: 2 * dims.num_heads,
     "N H": lambda dims: dims.num_heads * dims.head_dim,
     "K H": lambda dims: dims.num_kv_heads * dims.head_dim,
+    "waves": lambda dims: len(FoPE().waves(dims.head_dim)),
 }
 
 

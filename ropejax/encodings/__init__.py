@@ -6,63 +6,61 @@ conformance tests all read it.
 
 from types import MappingProxyType
 
-from ropejax.encodings.alibi import ALiBi as ALiBi
-from ropejax.encodings.axial import AxialRotary as AxialRotary
-from ropejax.encodings.axial import MRoPE as MRoPE
-from ropejax.encodings.base import Dims as Dims
-from ropejax.encodings.base import Encoding as Encoding
-from ropejax.encodings.compose import Compose as Compose
-from ropejax.encodings.compose import compose as compose
-from ropejax.encodings.cope import CoPE as CoPE
-from ropejax.encodings.dape import DAPE as DAPE
-from ropejax.encodings.deberta import DeBERTa as DeBERTa
-from ropejax.encodings.fire import FIRE as FIRE
-from ropejax.encodings.forgetting import CABLE as CABLE
-from ropejax.encodings.forgetting import Forgetting as Forgetting
-from ropejax.encodings.grape import GrapeM as GrapeM
-from ropejax.encodings.grape_additive import GrapeA as GrapeA
-from ropejax.encodings.grape_additive import GrapeAP as GrapeAP
-from ropejax.encodings.hard_alibi import hard_alibi as hard_alibi
-from ropejax.encodings.hf_rope import rotary_from_hf as rotary_from_hf
-from ropejax.encodings.hf_rope import softmax_factor_from_hf as softmax_factor_from_hf
-from ropejax.encodings.kerple import Kerple as Kerple
-from ropejax.encodings.kerple import WeightedKerple as WeightedKerple
-from ropejax.encodings.learned import Learned as Learned
-from ropejax.encodings.learned import Multiplicative as Multiplicative
-from ropejax.encodings.log_scale import LogScale as LogScale
-from ropejax.encodings.path import PaTH as PaTH
-from ropejax.encodings.pope import PoPE as PoPE
-from ropejax.encodings.repo import RePo as RePo
-from ropejax.encodings.rope_bias import BiasedRotary as BiasedRotary
-from ropejax.encodings.rotary import Rotary as Rotary
-from ropejax.encodings.rotary_extensions import DynamicNTKRoPE as DynamicNTKRoPE
-from ropejax.encodings.rotary_extensions import DynamicYaRN as DynamicYaRN
-from ropejax.encodings.rotary_extensions import HoPE as HoPE
-from ropejax.encodings.rotary_extensions import InterpolatedRoPE as InterpolatedRoPE
-from ropejax.encodings.rotary_extensions import Llama3RoPE as Llama3RoPE
-from ropejax.encodings.rotary_extensions import LongRoPE as LongRoPE
-from ropejax.encodings.rotary_extensions import NTKByPartsRoPE as NTKByPartsRoPE
-from ropejax.encodings.rotary_extensions import NTKRoPE as NTKRoPE
-from ropejax.encodings.rotary_extensions import PRoPE as PRoPE
-from ropejax.encodings.rotary_extensions import SuNTKRoPE as SuNTKRoPE
-from ropejax.encodings.rotary_extensions import YaRN as YaRN
-from ropejax.encodings.rotary_windows import DualChunk as DualChunk
-from ropejax.encodings.rotary_windows import InverseLeakyReRoPE as InverseLeakyReRoPE
-from ropejax.encodings.rotary_windows import LeakyReRoPE as LeakyReRoPE
-from ropejax.encodings.rotary_windows import LMInfinite as LMInfinite
-from ropejax.encodings.rotary_windows import ReRoPE as ReRoPE
-from ropejax.encodings.rotary_windows import SelfExtend as SelfExtend
-from ropejax.encodings.sandwich import Sandwich as Sandwich
-from ropejax.encodings.scalar_bias import ScalarBias as ScalarBias
-from ropejax.encodings.shaw import Shaw as Shaw
-from ropejax.encodings.sinusoidal import Sinusoidal as Sinusoidal
-from ropejax.encodings.t5 import T5Bias as T5Bias
-from ropejax.encodings.transformer_xl import TransformerXL as TransformerXL
-from ropejax.encodings.urpe import URPE as URPE
-from ropejax.encodings.vo_rope import VORotary as VORotary
-from ropejax.encodings.wall import Wall as Wall
-from ropejax.encodings.xlnet import XLNet as XLNet
-from ropejax.encodings.xpos import XPos as XPos
+from ropejax.encodings.alibi import ALiBi
+from ropejax.encodings.axial import AxialRotary, MRoPE
+from ropejax.encodings.base import Dims, Encoding
+from ropejax.encodings.compose import Compose, compose
+from ropejax.encodings.cope import CoPE
+from ropejax.encodings.dape import DAPE
+from ropejax.encodings.deberta import DeBERTa
+from ropejax.encodings.fire import FIRE
+from ropejax.encodings.fope import FoPE
+from ropejax.encodings.forgetting import CABLE, Forgetting
+from ropejax.encodings.grape import GrapeM
+from ropejax.encodings.grape_additive import GrapeA, GrapeAP
+from ropejax.encodings.hard_alibi import hard_alibi
+from ropejax.encodings.hf_rope import rotary_from_hf, softmax_factor_from_hf
+from ropejax.encodings.kerple import Kerple, WeightedKerple
+from ropejax.encodings.learned import Learned, Multiplicative
+from ropejax.encodings.log_scale import LogScale
+from ropejax.encodings.path import PaTH
+from ropejax.encodings.pope import PoPE
+from ropejax.encodings.repo import RePo
+from ropejax.encodings.rope_bias import BiasedRotary
+from ropejax.encodings.rotary import Rotary
+from ropejax.encodings.rotary_extensions import (
+    DynamicNTKRoPE,
+    DynamicYaRN,
+    HoPE,
+    InterpolatedRoPE,
+    Llama3RoPE,
+    LongRoPE,
+    NTKByPartsRoPE,
+    NTKRoPE,
+    PRoPE,
+    SuNTKRoPE,
+    YaRN,
+)
+from ropejax.encodings.rotary_windows import (
+    DualChunk,
+    InverseLeakyReRoPE,
+    LeakyReRoPE,
+    LMInfinite,
+    ReRoPE,
+    SelfExtend,
+)
+from ropejax.encodings.sandwich import Sandwich
+from ropejax.encodings.scalar_bias import ScalarBias
+from ropejax.encodings.shaw import Shaw
+from ropejax.encodings.sinusoidal import Sinusoidal
+from ropejax.encodings.t5 import T5Bias
+from ropejax.encodings.tisa import TISA
+from ropejax.encodings.transformer_xl import TransformerXL
+from ropejax.encodings.urpe import URPE
+from ropejax.encodings.vo_rope import VORotary
+from ropejax.encodings.wall import Wall
+from ropejax.encodings.xlnet import XLNet
+from ropejax.encodings.xpos import XPos
 
 ENCODINGS = MappingProxyType(
     {
@@ -91,6 +89,7 @@ ENCODINGS = MappingProxyType(
         "m_rope": MRoPE,
         "rope_bias": BiasedRotary,
         "pope": PoPE,
+        "fope": FoPE,
         "grape_m": GrapeM,
         "repo": RePo,
         "grape_a": GrapeA,
@@ -110,6 +109,7 @@ ENCODINGS = MappingProxyType(
         "kerple": Kerple,
         "kerple_weighted": WeightedKerple,
         "sandwich": Sandwich,
+        "tisa": TISA,
         "fire": FIRE,
         "dape": DAPE,
         "cope": CoPE,
@@ -120,3 +120,66 @@ ENCODINGS = MappingProxyType(
     }
 )
 """Name in configs -> class of settings."""
+
+__all__ = [
+    "ALiBi",
+    "AxialRotary",
+    "BiasedRotary",
+    "CABLE",
+    "CoPE",
+    "Compose",
+    "DAPE",
+    "DeBERTa",
+    "Dims",
+    "DualChunk",
+    "DynamicNTKRoPE",
+    "DynamicYaRN",
+    "ENCODINGS",
+    "Encoding",
+    "FIRE",
+    "FoPE",
+    "Forgetting",
+    "GrapeA",
+    "GrapeAP",
+    "GrapeM",
+    "HoPE",
+    "InterpolatedRoPE",
+    "InverseLeakyReRoPE",
+    "Kerple",
+    "LMInfinite",
+    "LeakyReRoPE",
+    "Learned",
+    "Llama3RoPE",
+    "LogScale",
+    "LongRoPE",
+    "MRoPE",
+    "Multiplicative",
+    "NTKByPartsRoPE",
+    "NTKRoPE",
+    "PRoPE",
+    "PaTH",
+    "PoPE",
+    "RePo",
+    "ReRoPE",
+    "Rotary",
+    "Sandwich",
+    "ScalarBias",
+    "SelfExtend",
+    "Shaw",
+    "Sinusoidal",
+    "SuNTKRoPE",
+    "T5Bias",
+    "TISA",
+    "TransformerXL",
+    "URPE",
+    "VORotary",
+    "Wall",
+    "WeightedKerple",
+    "XLNet",
+    "XPos",
+    "YaRN",
+    "compose",
+    "hard_alibi",
+    "rotary_from_hf",
+    "softmax_factor_from_hf",
+]

@@ -5,10 +5,15 @@ and every device agrees on which bucket a distance at an edge belongs to.
 """
 
 import functools
+import itertools
+from collections.abc import Callable
 
 import numpy as np
 
 from ropejax.typing import Int
+
+_FARTHEST = 2**22
+"""The largest `max_distance`: there is a row of numbers for each distance up to it."""
 
 
 @functools.cache
@@ -37,6 +42,7 @@ def t5_buckets(
         Raffel et al., 2019, arXiv:1910.10683, section 2.1;
         huggingface/transformers v5.24, `T5Attention._relative_position_bucket`.
     """
+    num_buckets, max_distance = int(num_buckets), int(max_distance)  # numpy's overflow
     side = num_buckets // 2 if bidirectional else num_buckets
     exact = side // 2
     if exact < 1 or num_buckets % 2:
@@ -48,15 +54,22 @@ def t5_buckets(
         raise ValueError(
             f"max_distance must exceed the {exact} exact distances, got {max_distance}."
         )
+    _check_farthest(max_distance)
     wide = side - exact
-    bucket = np.minimum(np.arange(max_distance + 1), exact)
-    step = 0
-    for distance in range(exact, max_distance + 1):
-        while step < wide - 1 and distance**wide * exact ** (
-            step + 1
-        ) >= exact**wide * max_distance ** (step + 1):
-            step += 1
-        bucket[distance] = exact + step
+
+    def reached(step: int, distance: int) -> bool:
+        return distance**wide * exact**step >= exact**wide * max_distance**step
+
+    edges = [
+        _first(
+            functools.partial(reached, step),
+            exact * (max_distance / exact) ** (step / wide),
+        )
+        for step in range(1, wide)
+    ]
+    distances = np.arange(max_distance + 1)
+    steps = np.searchsorted(edges, distances, side="right")
+    bucket = np.where(distances < exact, distances, exact + steps)
     future = bucket + side if bidirectional else np.zeros_like(bucket)
     return np.concatenate([bucket[:0:-1], bucket[:1], future[1:]]).astype(np.int32)
 
@@ -84,6 +97,7 @@ def deberta_buckets(num_buckets: int, max_distance: int) -> Int[np.ndarray, " R"
         He et al., 2021, arXiv:2006.03654 (v2 code); huggingface/transformers v5.24,
         `make_log_bucket_position`.
     """
+    num_buckets, max_distance = int(num_buckets), int(max_distance)  # numpy's overflow
     middle = num_buckets // 2
     if middle < 2:
         raise ValueError(f"num_buckets must be at least 4, got {num_buckets}.")
@@ -92,11 +106,42 @@ def deberta_buckets(num_buckets: int, max_distance: int) -> Int[np.ndarray, " R"
             f"max_distance must exceed half the buckets and one, got {max_distance} "
             f"for {num_buckets} buckets."
         )
-    wide = middle - 1
-    bucket = np.arange(max_distance + 1)
-    step = 0
-    for distance in range(middle + 1, max_distance + 1):
-        while distance**wide * middle**step > (max_distance - 1) ** step * middle**wide:
-            step += 1
-        bucket[distance] = middle + step
+    _check_farthest(max_distance)
+    wide, most = middle - 1, max_distance - 1
+
+    def passed(step: int, distance: int) -> bool:
+        return distance**wide * middle**step > most**step * middle**wide
+
+    edges = []
+    for step in itertools.count():
+        guess = middle * (most / middle) ** (step / wide)
+        edges.append(_first(functools.partial(passed, step), guess))
+        if edges[-1] > max_distance:
+            break
+    distances = np.arange(max_distance + 1)
+    steps = np.searchsorted(edges, distances, side="right")
+    bucket = np.where(distances <= middle, distances, middle + steps)
     return bucket.astype(np.int32)
+
+
+def _first(holds: Callable[[int], bool], guess: float) -> int:
+    """Returns the least whole number that something holds for, which is near a guess.
+
+    Args:
+        holds: False below some number, True from there on.
+        guess: a number near by.
+    """
+    number = round(guess)
+    while holds(number - 1):
+        number -= 1
+    while not holds(number):
+        number += 1
+    return number
+
+
+def _check_farthest(max_distance: int) -> None:
+    if max_distance > _FARTHEST:
+        raise ValueError(
+            f"max_distance must be at most {_FARTHEST}, got {max_distance}: each "
+            "distance up to it takes a row of memory, and all beyond share a bucket."
+        )

@@ -11,7 +11,8 @@ def check_choice(argument: str, value: str, allowed: Iterable[str]) -> None:
         return
     near = difflib.get_close_matches(str(value), allowed, n=2, cutoff=0.4)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    raise ValueError(f"{argument} must be one of {allowed}, got {value!r}.{hint}")
+    listed = ", ".join(allowed)
+    raise ValueError(f"{argument} must be one of {listed}, got {value!r}.{hint}")
 
 
 def positive(**numbers: float | int) -> None:

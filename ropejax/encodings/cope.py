@@ -14,7 +14,11 @@ import jax.numpy as jnp
 from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.heads import dot_product
-from ropejax.encodings.sequence_order import in_sequence, in_storage
+from ropejax.encodings.sequence_order import (
+    in_sequence,
+    in_storage,
+    without_padding,
+)
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Bool, Float, Logits, Params, Rng
 
@@ -83,7 +87,7 @@ class CoPE(Encoding):
         if not self.gate_keys:
             return None, None
         weights = params["gate_keys"].astype(x.dtype)
-        return jnp.einsum("bsd,dkh->bskh", x, weights), None
+        return jnp.einsum("bsd,dkh->bskh", without_padding(x, key), weights), None
 
     def queries(
         self, params: Params, q: Float[Array, "B T N H"], query: Tokens

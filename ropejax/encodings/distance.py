@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from ropejax.settings import Settings, check_finite
+from ropejax.settings import Settings, check_finite, make_tuples
 from ropejax.tokens import Tokens, relative_positions
 from ropejax.typing import Positions
 
@@ -84,6 +84,7 @@ class Distance(Settings):
     shift_invariant: ClassVar[bool] = True
 
     def __post_init__(self):
+        make_tuples(self)
         check_finite(self)
 
     def queries(self, positions: Positions) -> tuple[View, ...]:

@@ -18,6 +18,7 @@ from ropejax.encodings.sequence_order import (
     add_pairs,
     in_one_order,
     in_storage,
+    without_padding,
 )
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng
@@ -117,7 +118,7 @@ class Forgetting(Encoding):
         return high + low
 
     def _sums(self, params, x, where, state):
-        gates = self.log_gates(params, x)
+        gates = self.log_gates(params, without_padding(x, where))
         if where.valid is not None:
             gates = jnp.where(where.valid[..., None], gates, 0.0)
         sums = accurate_cumsum(in_one_order(gates, where, self.title))

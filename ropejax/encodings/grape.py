@@ -25,6 +25,7 @@ from ropejax.encodings.sequence_order import (
     add_pairs,
     in_one_order,
     in_storage,
+    without_padding,
 )
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
@@ -163,7 +164,8 @@ class GrapeM(Rotation):
 
     def _phase(self, params, x, where: Tokens, state):
         weight, bias = (params[f"step_{n}"] for n in ("weight", "bias"))
-        step = jnp.einsum("bld,dg->blg", x.astype(jnp.float32), weight)
+        x = without_padding(x, where).astype(jnp.float32)
+        step = jnp.einsum("bld,dg->blg", x, weight)
         step = jax.nn.softplus(step + bias[None, None])
         if where.valid is not None:
             step = jnp.where(where.valid[..., None], step, 0.0)

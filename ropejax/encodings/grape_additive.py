@@ -15,7 +15,11 @@ from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.choices import check_choice
 from ropejax.encodings.heads import per_head
 from ropejax.encodings.rotation import rotate
-from ropejax.encodings.sequence_order import in_sequence, in_storage
+from ropejax.encodings.sequence_order import (
+    in_sequence,
+    in_storage,
+    without_padding,
+)
 from ropejax.tokens import Tokens, relative_positions
 from ropejax.typing import Logits, Params, Rng
 
@@ -107,9 +111,8 @@ def _gate(
     if vectors is None:
         return None
     heads, width = vectors.shape
-    if where.valid is not None:  # padding may hold anything, and NaN times zero is NaN
-        x = jnp.where(where.valid[..., None, None], x, 0)
-    x = jnp.repeat(x.astype(jnp.float32), heads // x.shape[2], axis=2)
+    x = without_padding(x, where).astype(jnp.float32)
+    x = jnp.repeat(x, heads // x.shape[2], axis=2)
     return jax.nn.softplus(jnp.einsum("blnh,nh->bln", x, vectors) / math.sqrt(width))
 
 
@@ -171,7 +174,7 @@ class GrapeAP(Encoding):
         self, params, x, q, query, state=None
     ) -> Float[Array, "B T N P"]:
         """Returns normalized projections of the queries' tokens."""
-        return _normalized(params, x)
+        return _normalized(params, without_padding(x, query))
 
     def key_features(
         self, params, x, k, key, state=None
@@ -182,7 +185,7 @@ class GrapeAP(Encoding):
                 f"{self.title} takes positions on one axis, got shape "
                 f"{key.positions.shape}."
             )
-        path = _normalized(params, x)
+        path = _normalized(params, without_padding(x, key))
         turned = pair_angles(-key.positions[..., None], np.ones(path.shape[-1] // 2))
         return rotate(path, turned), None
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropejax.encodings.choices import check_choice
+from ropejax.encodings.hf_defaults import default_local_base, with_default_bases
 from ropejax.encodings.hf_values import (
     Config,
     need,
@@ -26,9 +27,12 @@ _ROPE_KEYS = (
     "rope_local_base_freq",
     "global_rope_theta",
     "local_rope_theta",
+    "swa_rope_theta",
     "partial_rotary_factor",
     "rotary_pct",
     "rotary_emb_base",
+    "rotary_emb_fraction",
+    "rotary_emb_interleaved",
     "rotary_dim",
     "rope_interleave",
 )
@@ -45,8 +49,8 @@ _QUANTITIES = {"theta", "base", "freq", "scaling", "factor", "parameters", "sect
 
 _TWO_KINDS = ("full_attention", "sliding_attention")
 
-_LAYERS_DIFFER = ("gemma3_text", "gemma3n_text", "modernbert")
-"""Model types that have two bases, even where the config leaves them to defaults."""
+_EXTENDED_IN_FULL = ("olmo3",)
+"""Model types whose extension, stated once, is for layers of full attention only."""
 
 _OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
@@ -104,25 +108,41 @@ def rope_settings(config: Config, layer_type: str | None) -> dict[str, Any]:
                 f"rope_parameters has {mixed} beside kinds of layers {list(nested)}; "
                 "move them into each kind."
             )
+        _check_not_null(config, layer_type)
         check_choice("layer_type", layer_type, nested)
-        return read_section(nested, layer_type)
+        one = read_section(nested, layer_type)
+        local = default_local_base(config)
+        if layer_type == "sliding_attention" and local is not None:
+            one = {"rope_theta": local, **one}
+        return one
+    config = with_default_bases(config)
     if config.get("rope_local_base_freq") is not None:
         check_choice("layer_type", layer_type, _TWO_KINDS)
         if layer_type == "sliding_attention":
             return {"rope_theta": config["rope_local_base_freq"]}
+        return rope
+    if config.get("swa_rope_theta") is not None:
+        check_choice("layer_type", layer_type, _TWO_KINDS)
+        if rope_type(rope) != "default":
+            raise ValueError(
+                f"swa_rope_theta beside an extension, {rope}: it is not known whether "
+                "sliding layers are extended too; give rope_parameters for each kind."
+            )
+        if layer_type == "sliding_attention":
+            return {"rope_theta": config["swa_rope_theta"]}
         return rope
     bases = ("global_rope_theta", "local_rope_theta")
     if any(config.get(name) is not None for name in bases):
         check_choice("layer_type", layer_type, _TWO_KINDS)
         base = need(config, bases[layer_type == "sliding_attention"])
         return _agreeing(rope, {"rope_theta": base}, "the base of this kind of layer")
-    if config.get("model_type") in _LAYERS_DIFFER:
-        raise ValueError(
-            f"layers of model_type {config['model_type']!r} differ in their base, and "
-            "the config leaves both to defaults; add rope_local_base_freq, or pass the "
-            "whole config, from to_dict() of the config object."
-        )
-    _check_alike(config, layer_type)
+    beyond = config.get("model_type") in _EXTENDED_IN_FULL
+    if beyond and rope_type(rope) != "default":
+        check_choice("layer_type", layer_type, _TWO_KINDS)
+        if layer_type == "sliding_attention":
+            rope = {}
+    else:
+        _check_alike(config, layer_type)
     beside = {key: config.get(key) for key in ("rope_theta", "partial_rotary_factor")}
     beside = {key: value for key, value in beside.items() if value is not None}
     return _agreeing(rope, beside, "that beside rope_parameters")
@@ -168,6 +188,17 @@ def _agreeing(rope: Config, other: Config, where: str) -> dict[str, Any]:
         if None not in (ours, theirs) and ours != theirs:
             raise ValueError(f"{key}={ours} contradicts {where}, {theirs}; drop one.")
     return {**other, **rope}
+
+
+def _check_not_null(config: Config, layer_type: str | None) -> None:
+    """Raises ValueError for a kind of layers that is named, but has null for RoPE."""
+    for name in ("rope_parameters", "rope_scaling"):
+        for kind, settings in (config.get(name) or {}).items():
+            if kind == layer_type and settings is None:
+                raise ValueError(
+                    f"{name} has null for layer_type={layer_type!r}: such layers have "
+                    "no RoPE; give them the encoding 'none'."
+                )
 
 
 def _check_alike(config: Config, layer_type: str | None) -> None:

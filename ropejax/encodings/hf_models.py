@@ -13,41 +13,36 @@ from ropejax.encodings.hf_values import Config, read_flag, read_name
 from ropejax.encodings.rotation import Layout
 
 _DEEPSEEK = (
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_v32",
-    "kimi_k2",
-    "longcat_flash",
-    "axk1",
-    "glm4_moe_lite",
-    "glm_moe_dsa",
-    "youtu",
+    *("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash"),
+    *("axk1", "axk2", "bailing_hybrid", "glm4_moe_lite", "glm_moe_dsa"),
+    *("hy_v4_vl_text", "mistral4", "sarvam_mla", "youtu"),
 )
 """Model types whose attention is DeepSeek's, with a factor on the softmax scale."""
 
+_SCALED_HALVES = ("hy_v4", "minicpm3")
+"""Model types that have DeepSeek's factor, but pair halves."""
+
 _INTERLEAVED = (
     *_DEEPSEEK,
-    "gptj",
-    "codegen",
-    "roformer",
-    "cohere",
-    "cohere2",
-    "glm",
-    "glm4",
-    "glm4v_text",
-    "glm_ocr_text",
-    "moonshine",
-    "moonshine_streaming",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "helium",
-    "llama4_text",
-    "mistral4",
+    *("gptj", "codegen", "roformer", "cohere", "cohere2", "cohere2_moe", "chatglm"),
+    *("glm", "glm4", "glm4v_text", "glm_ocr_text", "moonshine", "moonshine_streaming"),
+    *("ernie4_5", "ernie4_5_moe", "helium", "llama4_text", "openai_privacy_filter"),
+    *("blt", "blt_global_transformer", "blt_local_decoder", "blt_local_encoder"),
+    "dots3_note_text",
 )
 """Model types whose code pairs neighbouring channels (unless `rope_interleave`)."""
 
-_OWN_SECTIONS = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text")
-"""Model types that deal pairs to axes in an order that no config key states."""
+_OTHERWISE = {
+    "deepseek_v4": "turns the last channels of a head, where encodings here turn the "
+    "first ones",
+    "ernie4_5_vl_moe": "deals pairs to height and width by turns, and the last ones to "
+    "time",
+    "ernie4_5_vl_moe_text": "deals pairs to height and width by turns, and the last "
+    "ones to time",
+    "mistral_large4_text": "learns a factor on each frequency, which "
+    "Rotary(trainable='shared') has, and scales queries by learned numbers",
+}
+"""Model types that do what no encoding made from a config does."""
 
 _NOT_ROTARY = (
     *("albert", "bert", "big_bird", "biogpt", "camembert", "deberta", "deberta-v2"),
@@ -57,11 +52,21 @@ _NOT_ROTARY = (
     *("t5", "mt5", "umt5", "longt5", "switch_transformers", "udop"),
     *("bloom", "mpt", "transfo-xl", "xlnet"),
     *("mamba", "mamba2", "falcon_mamba", "rwkv", "jamba", "reformer", "fnet"),
+    *("bark", "bert-generation", "bigbird_pegasus", "blenderbot", "blenderbot-small"),
+    *("bros", "canine", "convbert", "cpmant", "data2vec-text", "decision_transformer"),
+    *("dpr", "ernie", "flaubert", "fsmt", "funnel", "ibert", "imagegpt", "kimi_linear"),
+    *("layoutlm", "lilt", "luke", "markuplm", "megatron-bert", "mobilebert", "mra"),
+    *("musicgen_decoder", "mvp", "nemotron_h", "nllb-moe", "nystromformer"),
+    *("pegasus_x", "perceiver", "plbart", "rembert", "roberta-prelayernorm"),
+    *("roc_bert", "splinter", "squeezebert", "tapas", "trocr", "xlm-roberta-xl"),
+    *("xlstm", "xmod", "yoso", "zamba"),
 )
 """Model types whose code knows no rotation: tables, biases, recurrence or nothing."""
 
 _BUCKETS = ("relative_attention_num_buckets", "relative_attention_max_distance")
 _ROTARY_NAMES = ("rope", "rotary")
+_MORE_THAN_ROPE = ("use_dynamic_ntk", "use_logn_attn")
+"""What Qwen's first models add, by the length of a prompt, in code of their own."""
 
 
 def check_rotary(config: Config) -> None:
@@ -90,16 +95,26 @@ def check_rotary(config: Config) -> None:
     model_type = read_name(config, "model_type")
     if model_type in _NOT_ROTARY:
         raise ValueError(f"model_type={model_type!r}: it has no RoPE; {remedy}")
-    if model_type in _OWN_SECTIONS:
+    if model_type == "zamba2" and not read_flag(config, "use_mem_rope", False):
+        raise ValueError(f"use_mem_rope is not true: this model has no RoPE; {remedy}")
+    for key in _MORE_THAN_ROPE:
+        if read_flag(config, key, False):
+            raise ValueError(
+                f"{key}=True: this model's code changes more with the length than "
+                "RoPE; drop the entry and compose DynamicNTKRoPE or LogScale."
+            )
+    if model_type in _OTHERWISE:
         raise ValueError(
-            f"model_type={model_type!r} deals pairs to height and width by turns, and "
-            "the last ones to time, which no encoding here does."
+            f"model_type={model_type!r} {_OTHERWISE[model_type]}; build its encoding "
+            "from the parts that there are."
         )
 
 
 def paired(config: Config) -> Layout:
     """Returns how channels are paired: as `rope_interleave` says, or by model type."""
     interleave = read_flag(config, "rope_interleave")
+    if interleave is None:  # Nomic BERT's name for it
+        interleave = read_flag(config, "rotary_emb_interleaved")
     if interleave is None:
         interleave = read_name(config, "model_type") in _INTERLEAVED
     return "interleaved" if interleave else "half"
@@ -108,7 +123,7 @@ def paired(config: Config) -> Layout:
 def scales_softmax(config: Config) -> bool:
     """Returns True if `mscale_all_dim` multiplies the softmax scale, as in DeepSeek's.
 
-    The code published with DeepSeek-V2 and V3 does so. That of transformers 5.24 leaves
-    it out for V2.
+    The code published with DeepSeek-V2 and V3 does so, and that of transformers 5.24
+    for all of these (earlier ones left it out for V2 and Mistral 4).
     """
-    return read_name(config, "model_type") in _DEEPSEEK
+    return read_name(config, "model_type") in (*_DEEPSEEK, *_SCALED_HALVES)

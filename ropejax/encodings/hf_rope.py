@@ -1,7 +1,8 @@
 """Reading RoPE settings from the config of a Hugging Face model.
 
 `hf_config` finds the settings in the config, `hf_values` reads single ones, `hf_maps`
-knows the types of RoPE and `hf_models` those of models; here they become an encoding.
+knows the types of RoPE and `hf_models` those of models, `hf_defaults` what a config may
+leave out; here they become an encoding.
 What is not known is refused: a type or a key read as "default" would load without an
 error and compute something else.
 """
@@ -11,10 +12,19 @@ import numbers
 from typing import Any
 
 from ropejax.encodings.axial import MRoPE
+from ropejax.encodings.base import Encoding
 from ropejax.encodings.choices import check_choice
+from ropejax.encodings.compose import compose
 from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.encodings.hf_config import rope_settings, rope_type, text_config
-from ropejax.encodings.hf_maps import KEYS, MAPS
+from ropejax.encodings.hf_defaults import (
+    check_extension_stated,
+    default_base,
+    default_fraction,
+    rotary_dim,
+    with_usual_names,
+)
+from ropejax.encodings.hf_maps import KEYS, MAPS, train_length
 from ropejax.encodings.hf_models import check_rotary, paired, scales_softmax
 from ropejax.encodings.hf_values import (
     Config,
@@ -24,6 +34,7 @@ from ropejax.encodings.hf_values import (
     read_number,
     read_numbers,
 )
+from ropejax.encodings.log_scale import LogScale
 from ropejax.encodings.rotary import Rotary, RotaryAttention
 from ropejax.encodings.rotation import Layout
 from ropejax.encodings.yarn_map import YaRNScaling
@@ -35,6 +46,9 @@ _ANY_TYPE = (
     "partial_rotary_factor",
     "mrope_section",
     "mrope_interleaved",
+    "interleaved",
+    "llama_4_scaling_beta",
+    "max_position_embeddings",
 )
 
 
@@ -44,7 +58,7 @@ def rotary_from_hf(
     layer_type: str | None = None,
     layout: Layout | None = None,
     softmax_factor: float = 1.0,
-) -> RotaryAttention:
+) -> Encoding:
     """Returns the rotary encoding that a Hugging Face config describes.
 
     Frequencies are rounded to float32, as in the programs that such models are trained
@@ -52,25 +66,28 @@ def rotary_from_hf(
 
     Args:
         config: the model's config as a dict, in the form of transformers 4 or 5. Of a
-            multimodal model the `text_config` within it is read. A config without any
-            key about RoPE means plain RoPE of base 10000, unless it is of a model known
-            to have none; keys not about RoPE are ignored, but one that resembles a key
-            of RoPE is refused.
+            multimodal model the `text_config` within it is read. What it
+            leaves out is what transformers puts there for its `model_type`: a base of
+            10000 for most, on all channels. A model known to have no RoPE is refused;
+            keys not about RoPE are ignored, but one that resembles a key of RoPE is
+            refused.
         layer_type: which kind of layer ("full_attention", "sliding_attention"), needed
             for models whose layers differ. For others None; "full_attention", or a kind
             in the config's `layer_types`, means the same.
         layout: how channels are paired; if None, what `rope_interleave` says, else
             "interleaved" for model types known to do so (GPT-J, CodeGen, RoFormer,
             Cohere, GLM, DeepSeek-V2, V3 and their kin, Moonshine, ERNIE 4.5, Helium,
-            Llama 4, Mistral 4), "half" for all others.
+            Llama 4, Mistral 4, BLT and others), "half" for all others.
         softmax_factor: what you multiply the softmax scale by besides, which must be
             what `softmax_factor_from_hf` says: 1 for all but DeepSeek's kin. It acts on
             all channels, those that are not turned included, so that it cannot be part
             of the encoding; given here, it is not forgotten.
 
     Returns:
-        A `Rotary`, or an `MRoPE` if the config has sections. Where DeepSeek's heads are
-        turned in part (`qk_rope_head_dim`), it is the encoding of that part.
+        A `Rotary`, or an `MRoPE` if the config has sections. With Mistral's
+        `llama_4_scaling_beta` it is composed, as "rope", with the `LogScale` that
+        multiplies queries, "log_scale". Where DeepSeek's heads are turned in part
+        (`qk_rope_head_dim`), it is the rotation of that part; queries are scaled whole.
 
     Raises:
         ValueError: if the model has no RoPE, the type or one of its keys is unknown,
@@ -79,11 +96,17 @@ def rotary_from_hf(
             width that the config implies, or `softmax_factor` is not the model's.
 
     References:
-        transformers 5.24, `modeling_rope_utils`.
+        transformers 5.24, `modeling_rope_utils`, and the configs of its models.
 
     Departures:
         As there, `mscale` and `mscale_all_dim` act only if both are given and not 0;
         but `mscale_all_dim` alone, which DeepSeek's code uses elsewhere, is refused.
+        Its Phi-3.5-MoE never comes to its long factors; here they act beyond the
+        trained length, as they do for all other models.
+
+    Example:
+        >>> rotary_from_hf({"model_type": "phi", "head_dim": 64}).rotary_fraction
+        0.5
     """
     config, rope = _settings(config, layer_type)
     kind, fraction = rope_type(rope), _fraction(config, rope)
@@ -98,7 +121,8 @@ def rotary_from_hf(
     }
     encoding = _with_sections(rope, options)
     _check_width(config, encoding)
-    return encoding
+    scale = _query_scale(config, rope)
+    return encoding if scale is None else compose(rope=encoding, log_scale=scale)
 
 
 def softmax_factor_from_hf(config: Config, *, layer_type: str | None = None) -> float:
@@ -120,10 +144,8 @@ def softmax_factor_from_hf(config: Config, *, layer_type: str | None = None) -> 
         ValueError: as `rotary_from_hf`, of the config.
 
     References:
-        transformers 5.24, `DeepseekV3Attention`; the code published with DeepSeek-V2.
-
-    Departures:
-        transformers 5.24 leaves the factor out for DeepSeek-V2, whose own code has it.
+        transformers 5.24, `DeepseekV3Attention` and its kin; the code published with
+        DeepSeek-V2.
     """
     config, rope = _settings(config, layer_type)
     frequencies = MAPS[rope_type(rope)](config, rope, _fraction(config, rope))
@@ -145,8 +167,9 @@ def head_width(config: Config) -> int:
 
 def _settings(config: Config, layer_type: str | None) -> tuple[Config, dict[str, Any]]:
     """The text model's config, and its settings of RoPE, all of known names."""
-    config = text_config(config)
+    config = with_usual_names(text_config(config))
     check_rotary(config)
+    check_extension_stated(config)
     rope = rope_settings(config, layer_type)
     kind = rope_type(rope)
     check_choice("rope_type", kind, KEYS)
@@ -174,7 +197,11 @@ def _check_softmax_factor(given: float, right: float) -> None:
 
 def _with_sections(rope: Config, options: dict[str, Any]) -> RotaryAttention:
     """Rotation by one position, or by three if pairs are dealt out in sections."""
-    interleaved = read_flag(rope, "mrope_interleaved", False)
+    names = ("mrope_interleaved", "interleaved")
+    given = {name: read_flag(rope, name) for name in names if name in rope}
+    if len(set(given.values())) > 1:
+        raise ValueError(f"{given} contradict each other; drop one.")
+    interleaved = any(given.values())
     if "mrope_section" not in rope:
         if interleaved or "mrope" in (rope.get("type"), rope.get("rope_type")):
             raise ValueError(
@@ -184,6 +211,30 @@ def _with_sections(rope: Config, options: dict[str, Any]) -> RotaryAttention:
         return Rotary(**options)
     sections = read_numbers(rope, "mrope_section", whole=True)
     return MRoPE(sections=sections, interleaved=interleaved, **options)
+
+
+def _query_scale(config: Config, rope: Config) -> LogScale | None:
+    """Mistral's factor on queries, by how many whole trained lengths are before them.
+
+    `1 + beta ln(1 + floor(position / N))`; Llama 4 counts the query's own token too.
+    """
+    again, length = (
+        read_count(place, "max_position_embeddings") for place in (rope, config)
+    )
+    if None not in (again, length) and again != length:
+        raise ValueError(
+            f"max_position_embeddings={again} among the settings of RoPE contradicts "
+            f"{length} beside them; drop one."
+        )
+    beta = read_number(rope, "llama_4_scaling_beta", zero=True)
+    if not beta:
+        return None
+    return LogScale(
+        form="steps",
+        train_length=train_length(config, rope),
+        weight=beta,
+        count="earlier",
+    )
 
 
 def _check_width(config: Config, encoding: RotaryAttention) -> None:
@@ -213,18 +264,31 @@ def _first(*entries: tuple[Config, str]) -> float | None:
 def _theta(config: Config, rope: Config) -> float:
     places = ((rope, "rope_theta"), (config, "rope_theta"), (config, "rotary_emb_base"))
     theta = _first(*places)
-    return 10_000.0 if theta is None else theta
+    return default_base(config) if theta is None else theta
 
 
 def _fraction(config: Config, rope: Config) -> float:
-    name = "partial_rotary_factor"
-    fraction = _first((rope, name), (config, name), (config, "rotary_pct"))
+    name, older = "partial_rotary_factor", ("rotary_pct", "rotary_emb_fraction")
+    fraction = _first((rope, name), (config, name), *((config, n) for n in older))
     if fraction is not None:
-        return fraction
-    rotated = read_count(config, "rotary_dim")
-    if rotated is None:
-        return 1.0
+        return _of_part(config, fraction)
+    if (rotated := rotary_dim(config)) is None:
+        return default_fraction(config)
     width = head_width(config)
     fraction = rotated / width
     # Rounded down, 30 of 44 channels would come back as 29.
     return fraction if int(width * fraction) == rotated else math.nextafter(fraction, 2)
+
+
+def _of_part(config: Config, fraction: float) -> float:
+    """What part turns of DeepSeek's part of a head: all of it, if that is meant."""
+    part = read_count(config, "qk_rope_head_dim")
+    if part is None or fraction == 1:
+        return fraction
+    still = read_count(config, "qk_nope_head_dim")
+    if still is None or round((part + still) * fraction) != part:
+        raise ValueError(
+            f"partial_rotary_factor={fraction} contradicts qk_rope_head_dim={part} and "
+            f"qk_nope_head_dim={still}, of which the first part turns; drop it."
+        )
+    return 1.0

@@ -12,6 +12,7 @@ import math
 from typing import ClassVar, Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from ropejax.encodings.choices import check_choice, not_negative, positive
 from ropejax.encodings.frequency_map import FrequencyMap, Ratios, Scale, beside
@@ -129,6 +130,7 @@ class Llama3Scaling(FrequencyMap):
 
     With wavelength w and trained length N: f if `w < N / high`, f / scale if
     `w > N / low`, else `(1 - t) f / scale + t f`, `t = (N / w - low) / (high - low)`.
+    There is nothing between if high equals low, as in Llama 4 Scout.
 
     Attributes:
         scale: how many times longer sequences may be than in training.
@@ -151,14 +153,23 @@ class Llama3Scaling(FrequencyMap):
     def __post_init__(self):
         super().__post_init__()
         positive(scale=self.scale, train_length=self.train_length, low=self.low)
-        if self.high <= self.low:
-            raise ValueError(f"high={self.high} must exceed low={self.low}.")
+        if self.high < self.low:
+            raise ValueError(f"high={self.high} must be at least low={self.low}.")
 
     def ratios(self, frequencies, max_wavelength, length=None) -> Ratios:
         """Returns 1, `1 / scale`, or a mean of both."""
         turns = frequencies * self.train_length / (2 * math.pi)
-        kept = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
+        kept = part_between(turns, self.low, self.high)
         return kept + (1 - kept) / self.scale
+
+
+def part_between(
+    turns: Float[np.ndarray, " R"], low: float, high: float
+) -> Float[np.ndarray, " R"]:
+    """Returns 0 below low, 1 from high on, and a line between; a step if they agree."""
+    if high == low:
+        return (turns >= high).astype(np.float64)
+    return np.clip((turns - low) / (high - low), 0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

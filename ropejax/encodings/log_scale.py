@@ -70,18 +70,19 @@ class LogScale(Encoding):
     """Multiplies each query by a factor that grows with the number of keys it sees.
 
     A query at index i sees i + 1 keys (`count="causal"`), whatever its position, so
-    appending tokens changes no earlier row. Without a causal mask all queries see all
-    valid keys (`count="all"`), and the factor depends on the length. Segments are
-    sequences of their own: a query counts within its own. Masks other than these are
-    not counted.
+    appending tokens changes no earlier row; `count="earlier"` leaves its own out.
+    Without a causal mask all queries see all valid keys (`count="all"`), and the factor
+    depends on the length. Segments are sequences of their own: a query counts within
+    its own. Masks other than these are not counted.
 
     Attributes:
         form: "post_hoc" for models trained without (Su's articles and bojone's code);
             "trained" for models trained with it (N = 512 there, usually the trained
             length); "natural" for Chiang and Cholak's `ln n`; "steps" for Llama 4's
-            temperature (N = 8192, weight 0.1 in its configs).
+            temperature (N = 8192, weight 0.1 in its configs) and, with
+            `count="earlier"`, that of Ministral 3 and Mistral 4 (N = 16384 or 8192).
         train_length: N, in tokens.
-        count: what a query sees: "causal" or "all".
+        count: what counts of what a query sees: "causal", "earlier" or "all".
         weight: of the logarithm in "steps".
         least: counts below it are raised to it.
 
@@ -98,7 +99,7 @@ class LogScale(Encoding):
 
     form: Form = "post_hoc"
     train_length: int = 40
-    count: Literal["causal", "all"] = "causal"
+    count: Literal["causal", "earlier", "all"] = "causal"
     weight: float = 0.1
     least: int = 1
 
@@ -109,7 +110,7 @@ class LogScale(Encoding):
     def __post_init__(self):
         super().__post_init__()
         check_choice("form", self.form, FORMS)
-        check_choice("count", self.count, ("causal", "all"))
+        check_choice("count", self.count, ("causal", "earlier", "all"))
         positive(least=self.least)
         not_negative(weight=self.weight)
         if self.train_length < 2:
@@ -123,7 +124,7 @@ class LogScale(Encoding):
     @property
     def causal_only(self) -> bool:
         """True if counts are those of a causal mask."""
-        return self.count == "causal"
+        return self.count != "all"
 
     def prepare(
         self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
@@ -135,7 +136,7 @@ class LogScale(Encoding):
         params = {**shared, **layer}
         if key.segments is not None:
             return params | {"segment_keys": segment_keys(key)}
-        if self.count == "causal":
+        if self.count != "all":
             return params
         if key.valid is None:
             return params | {"num_keys": current_length(key)}
@@ -152,6 +153,8 @@ class LogScale(Encoding):
             count = params["num_keys"][:, None]
         else:
             count = query.index + 1
+        if self.count == "earlier":
+            count = count - 1
         factor = log_scale(
             count,
             form=self.form,

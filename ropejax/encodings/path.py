@@ -13,7 +13,12 @@ import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding, Views
 from ropejax.encodings.reflections import reflect_along
-from ropejax.encodings.sequence_order import in_one_order, in_sequence, in_storage
+from ropejax.encodings.sequence_order import (
+    in_one_order,
+    in_sequence,
+    in_storage,
+    without_padding,
+)
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Bool, Float, Logits, Params, Rng
 
@@ -87,15 +92,13 @@ class PaTH(Encoding):
 
         That is the last inputs `[B, 2, K * H]`, and their segments if there are any.
         """
-        x = in_one_order(x, key, self.title)
+        x = in_one_order(without_padding(x, key), key, self.title)
         valid = None if key.valid is None else in_sequence(key.valid, key, axis=1)
         segments = key.segments
         if segments is not None:
             segments = in_sequence(segments, key, axis=1)
         u = x @ params["down"].astype(x.dtype) if self.rank else x
         u = (u @ params["up"].astype(x.dtype)).astype(jnp.float32)
-        if valid is not None:
-            u = jnp.where(valid[..., None], u, 0.0)
         w, state = _convolved(u, params["taps"], valid, segments, state)
         w = jax.nn.silu(w).reshape(*w.shape[:2], *k.shape[2:])
         w = w * jax.lax.rsqrt(jnp.square(w).sum(-1, keepdims=True) + 1e-6)
@@ -154,11 +157,16 @@ def _convolved(u, taps, valid, segments, state):
     """Returns the causal convolution of u, and the past of the tokens to come.
 
     A past is a pair: inputs, and the segment of each, None where there are none.
+    Padding is passed over, wherever it stands, as it is where a chunk ends with it.
     """
     batch, length, width = u.shape
     past = _TAPS - 1
     if segments is not None:
         segments = jnp.broadcast_to(segments, (batch, length))
+    if valid is not None:
+        valid = jnp.broadcast_to(valid, (batch, length))
+        real_first = jnp.argsort(~valid, axis=1, stable=True)
+        u, segments = jax.tree.map(lambda x: _rows_at(x, real_first), (u, segments))
     if state is None:
         before = jnp.zeros((batch, past, width), u.dtype)
         # Zeros count for nothing, whatever segment they are of.
@@ -182,9 +190,11 @@ def _convolved(u, taps, valid, segments, state):
         out = out + earlier * taps[-1 - back][None, None]
     if valid is None:
         return out, jax.tree.map(lambda x: x[:, -past:], known)
-    valid = jnp.broadcast_to(valid, (batch, length))
-    valid = jnp.concatenate([jnp.ones((batch, past), bool), valid], axis=1)
-    last = jnp.argsort(valid, axis=1, stable=True)[:, -past:]
-    return out, jax.tree.map(
-        lambda x: jax.vmap(lambda row, at: row[at])(x, last), known
-    )
+    last = valid.sum(axis=1, keepdims=True) + jnp.arange(past)[None]
+    out = _rows_at(out, jnp.argsort(real_first, axis=1))
+    return out, jax.tree.map(lambda x: _rows_at(x, last), known)
+
+
+def _rows_at(x: Array, at: Array) -> Array:
+    """Returns the tokens at given places of each row."""
+    return jax.vmap(lambda row, places: row[places])(x, at)

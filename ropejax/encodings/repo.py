@@ -17,6 +17,7 @@ from ropejax.encodings.base import Dims, Views
 from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.rotary_base import Rotation
 from ropejax.encodings.rotation import rotate
+from ropejax.encodings.sequence_order import without_padding
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng
 
@@ -93,11 +94,11 @@ class RePo(Rotation):
 
     def query_features(self, params, x, q, query: Tokens, state=None):
         """Returns the learned positions of the queries, `[B, T, K]`."""
-        return self.learned_positions(params, x)
+        return self.learned_positions(params, without_padding(x, query))
 
     def key_features(self, params, x, k, key: Tokens, state=None):
         """Returns the learned positions of the keys, `[B, S, K]`, and no state."""
-        return self.learned_positions(params, x), None
+        return self.learned_positions(params, without_padding(x, key)), None
 
     def queries(
         self, params: Params, q: Float[Array, "B T N H"], query: Tokens

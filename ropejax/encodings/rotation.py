@@ -57,7 +57,28 @@ def rotate(
         )
     if angles.ndim == x.ndim - 1:
         angles = angles[..., None, :]
-    cos, sin = jnp.cos(angles) * factor, jnp.sin(angles) * factor
+    return combine(x, jnp.cos(angles) * factor, jnp.sin(angles) * factor, layout=layout)
+
+
+def combine(
+    x: Float[Array, "*B L N H"],
+    cos: Float[Array, "*#B #L #N R"],
+    sin: Float[Array, "*#B #L #N R"],
+    *,
+    layout: Layout = "half",
+) -> Float[Array, "*B L N H"]:
+    """Returns heads whose pairs (a, b) became `(a cos - b sin, a sin + b cos)`.
+
+    Args:
+        x: `[*B, L, N, H]`; channels beyond the first 2 R pass through.
+        cos: what stands for cosines, float32.
+        sin: what stands for sines, float32.
+        layout: which channels form a pair, as in `rotate`.
+
+    Returns:
+        `[*B, L, N, H]` in the dtype of x; computed in float32.
+    """
+    pairs = cos.shape[-1]
     a, b = _split(x[..., : 2 * pairs].astype(jnp.float32), layout)
     turned = _join(a * cos - b * sin, a * sin + b * cos, layout).astype(x.dtype)
     if x.shape[-1] == 2 * pairs:

@@ -13,6 +13,21 @@ from ropejax.tokens import Tokens
 from ropejax.typing import Array, Bool, Float, Int, Shaped
 
 
+def without_padding(x: Float[Array, "B L *F"], where: Tokens) -> Float[Array, "B L *F"]:
+    """Returns x with zeros at padding.
+
+    Padding may hold anything. A NaN there would reach parameters even through a
+    gradient of zero.
+
+    Args:
+        x: with tokens on axis 1.
+        where: where the tokens are.
+    """
+    if where.valid is None:
+        return x
+    return jnp.where(where.valid.reshape(*where.valid.shape, *[1] * (x.ndim - 2)), x, 0)
+
+
 def in_sequence(
     x: Shaped[Array, "*F"], where: Tokens, axis: int
 ) -> Shaped[Array, "*F"]:

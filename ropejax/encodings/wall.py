@@ -21,6 +21,7 @@ from ropejax.encodings.sequence_order import (
     add_pairs,
     in_one_order,
     in_storage,
+    without_padding,
 )
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Logits, Params, Rng
@@ -150,7 +151,8 @@ class Wall(Encoding):
 
     def _decays(self, params, x, where: Tokens, state):
         w, b = (params[name].astype(jnp.float32) for name in "wb")
-        gates = jnp.einsum("bld,dnh->blnh", x.astype(jnp.float32), w) + b[None, None]
+        x = without_padding(x, where).astype(jnp.float32)
+        gates = jnp.einsum("bld,dnh->blnh", x, w) + b[None, None]
         steps = -jax.nn.log_sigmoid(gates)
         if where.valid is not None:
             steps = jnp.where(where.valid[..., None, None], steps, 0.0)

@@ -21,7 +21,7 @@ from ropejax.encodings.frequency_map import (
     beside,
     current_scale,
 )
-from ropejax.encodings.interpolation import ntk_ratios
+from ropejax.encodings.interpolation import ntk_ratios, part_between
 
 Form = Literal["code", "paper"]
 
@@ -41,7 +41,8 @@ def kept_by_parts(
     With r the turns of a pair within the trained length, the paper's form is
     `clip((r - slow) / (fast - slow), 0, 1)`. The form of all released code is linear in
     the pair's number instead, between those that turn `fast` and `slow` times; the two
-    differ by much in the middle.
+    differ by much in the middle. Where `fast` equals `slow` (Kimi K2 has 1 for both) a
+    pair is kept or not, but for rounding of the ends in the code's form.
 
     Args:
         frequencies: radians a token, `[R]`, highest first.
@@ -64,8 +65,7 @@ def kept_by_parts(
     """
     pairs = len(frequencies)
     if form == "paper":
-        turns = frequencies * train_length / (2 * math.pi)
-        return np.clip((turns - slow) / (fast - slow), 0.0, 1.0)
+        return part_between(frequencies * train_length / (2 * math.pi), slow, fast)
 
     def pair_turning(times: float) -> float:
         ratio = train_length / (times * 2 * math.pi)
@@ -143,9 +143,10 @@ class ByParts(FrequencyMap):
         positive(scale=self.scale, train_length=self.train_length)
         positive(beta_slow=self.beta_slow)
         not_negative(kept_weight=self.kept_weight)
-        if self.beta_fast <= self.beta_slow:
+        if self.beta_fast < self.beta_slow:
             raise ValueError(
-                f"beta_fast={self.beta_fast} must exceed beta_slow={self.beta_slow}."
+                f"beta_fast={self.beta_fast} must be at least "
+                f"beta_slow={self.beta_slow}."
             )
         if self.dynamic and self.scale != 1:
             raise ValueError(

@@ -7,41 +7,38 @@ rolling cache, or out of hidden states.
 
 from types import MappingProxyType
 
-from ropejax.positions.abacus import Abacus as Abacus
-from ropejax.positions.abacus import abacus_digits as abacus_digits
-from ropejax.positions.base import Placement as Placement
-from ropejax.positions.base import PositionScheme as PositionScheme
-from ropejax.positions.cache_index import streaming_positions as streaming_positions
-from ropejax.positions.consecutive import Consecutive as Consecutive
-from ropejax.positions.coupled import Coupled as Coupled
-from ropejax.positions.coupled_levels import CoupledLevels as CoupledLevels
-from ropejax.positions.equal_mean import EqualMean as EqualMean
-from ropejax.positions.evenly_spaced import EvenlySpaced as EvenlySpaced
-from ropejax.positions.grid import grid_positions as grid_positions
-from ropejax.positions.grid import patch_centres as patch_centres
-from ropejax.positions.learned import init_learned_positions as init_learned_positions
-from ropejax.positions.learned import learned_positions as learned_positions
-from ropejax.positions.multimodal import Layout as Layout
-from ropejax.positions.multimodal import Text as Text
-from ropejax.positions.multimodal import Vision as Vision
-from ropejax.positions.multimodal import mrope_positions as mrope_positions
-from ropejax.positions.multimodal import rope_tie_positions as rope_tie_positions
-from ropejax.positions.multimodal import rope_tv_positions as rope_tv_positions
-from ropejax.positions.packed import packed_positions as packed_positions
-from ropejax.positions.packed import segments_from_lengths as segments_from_lengths
-from ropejax.positions.padded import count_real as count_real
-from ropejax.positions.padded import left_padded as left_padded
-from ropejax.positions.padded import right_padded as right_padded
-from ropejax.positions.pose import PoSE as PoSE
-from ropejax.positions.random_floats import RandomFloats as RandomFloats
-from ropejax.positions.randomized import Randomized as Randomized
-from ropejax.positions.real_tokens import place_real as place_real
-from ropejax.positions.shifted import Shifted as Shifted
+from ropejax.positions.abacus import Abacus, abacus_digits
+from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.cache_index import streaming_positions
+from ropejax.positions.cape import CAPE
+from ropejax.positions.consecutive import Consecutive
+from ropejax.positions.coupled import Coupled
+from ropejax.positions.coupled_levels import CoupledLevels
+from ropejax.positions.equal_mean import EqualMean
+from ropejax.positions.evenly_spaced import EvenlySpaced
+from ropejax.positions.grid import grid_positions, patch_centres
+from ropejax.positions.learned import init_learned_positions, learned_positions
+from ropejax.positions.multimodal import (
+    Layout,
+    Text,
+    Vision,
+    mrope_positions,
+    rope_tie_positions,
+    rope_tv_positions,
+)
+from ropejax.positions.packed import packed_positions, segments_from_lengths
+from ropejax.positions.padded import count_real, left_padded, right_padded
+from ropejax.positions.pose import PoSE
+from ropejax.positions.random_floats import RandomFloats
+from ropejax.positions.randomized import Randomized
+from ropejax.positions.real_tokens import place_real
+from ropejax.positions.shifted import Shifted
 
 POSITIONS: MappingProxyType[str, type[PositionScheme]] = MappingProxyType(
     {
         "consecutive": Consecutive,
         "shifted": Shifted,
+        "cape": CAPE,
         "randomized": Randomized,
         "evenly_spaced": EvenlySpaced,
         "equal_mean": EqualMean,
@@ -53,3 +50,38 @@ POSITIONS: MappingProxyType[str, type[PositionScheme]] = MappingProxyType(
     }
 )
 """Name in configs -> class of settings."""
+
+__all__ = [
+    "Abacus",
+    "CAPE",
+    "Consecutive",
+    "Coupled",
+    "CoupledLevels",
+    "EqualMean",
+    "EvenlySpaced",
+    "Layout",
+    "POSITIONS",
+    "Placement",
+    "PoSE",
+    "PositionScheme",
+    "RandomFloats",
+    "Randomized",
+    "Shifted",
+    "Text",
+    "Vision",
+    "abacus_digits",
+    "count_real",
+    "grid_positions",
+    "init_learned_positions",
+    "learned_positions",
+    "left_padded",
+    "mrope_positions",
+    "packed_positions",
+    "patch_centres",
+    "place_real",
+    "right_padded",
+    "rope_tie_positions",
+    "rope_tv_positions",
+    "segments_from_lengths",
+    "streaming_positions",
+]

@@ -189,7 +189,7 @@ class PositionScheme(Settings):
         Args:
             num_tokens: the longest row, in tokens.
         """
-        raise NotImplementedError
+        raise _unwritten(self, "position_bound")
 
     def stream_bound(self, stream: str, num_tokens: int) -> int | None:
         """Returns what a stream's ids lie below; None if there is none of that name.
@@ -233,4 +233,11 @@ class PositionScheme(Settings):
             ValueError: if `num_tokens` tokens cannot be placed, or lengths are not
                 integers.
         """
-        raise NotImplementedError
+        raise _unwritten(self, "__call__")
+
+
+def _unwritten(scheme: PositionScheme, name: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"{type(scheme).__name__} does not define {name}, which every position scheme "
+        "must; ropejax.positions.PositionScheme says what it is."
+    )

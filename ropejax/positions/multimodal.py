@@ -31,11 +31,26 @@ class Text(NamedTuple):
 
 
 class Vision(NamedTuple):
-    """An image (one frame) or a video, in patches after any merging, row by row."""
+    """An image (one frame) or a video, in patches after any merging, row by row.
+
+    Attributes:
+        height: rows of patches.
+        width: columns of patches.
+        frames: how many of them follow one another.
+        frame_step: how far apart frames are on the axis of time, in tokens; M-RoPE
+            alone knows it. Qwen2.5-VL has tokens a second times seconds a frame, so
+            that time passes alike in videos of any rate.
+    """
 
     height: int
     width: int
     frames: int = 1
+    frame_step: float = 1.0
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Frames, height and width."""
+        return self.frames, self.height, self.width
 
 
 class Layout(NamedTuple):
@@ -43,7 +58,8 @@ class Layout(NamedTuple):
 
     Attributes:
         positions: `[1, L, A]`.
-        next_position: position of the next text token, on every axis.
+        next_position: position of the next text token, on every axis: behind all
+            tokens of the row.
     """
 
     positions: Int[Array, "1 L A"] | Float[Array, "1 L A"]
@@ -56,28 +72,35 @@ def mrope_positions(
     """Returns M-RoPE's (time, row, column) of each token.
 
     A picture that begins at s has its patches at `s + (frame, row, column)`, all
-    counted from 0.
+    counted from 0; with a step, frame f of a video is at `s + floor(f frame_step)`.
 
     Args:
         blocks: the row's layout.
         count_frames: where text goes on after a picture that begins at s. True: behind
             its largest coordinate on any axis, `s + max(frames, height, width)`, as in
             the paper. False: at `s + max(height, width)`, as in transformers 5.24; a
-            video of more frames then overlaps the text after it.
+            longer video then overlaps the text after it.
 
     Returns:
         A `Layout` with three axes, int32.
 
     Raises:
-        ValueError: if a block is empty.
+        ValueError: if a block is empty, or a step is negative.
 
     References:
-        Wang et al. (2024), "Qwen2-VL", arXiv:2409.12191, section 2.1.
+        Wang et al. (2024), "Qwen2-VL", arXiv:2409.12191, section 2.1. Steps of time:
+        Bai et al. (2025), "Qwen2.5-VL", arXiv:2502.13923; transformers 5.24,
+        `Qwen2_5_VLModel.get_rope_index` (in float32, as here).
     """
 
-    def place(start, sizes):
-        cells = np.stack(np.indices(sizes), axis=-1).reshape(-1, 3)
-        return start + cells, start + max(sizes if count_frames else sizes[1:])
+    def place(start, picture):
+        cells = np.stack(np.indices(picture.sizes), axis=-1).reshape(-1, 3)
+        at = np.arange(picture.frames, dtype=np.float32) * np.float32(
+            picture.frame_step
+        )
+        cells[:, 0] = np.floor(at).astype(np.int64)[cells[:, 0]]
+        span = cells[:, slice(None) if count_frames else slice(1, None)].max() + 1
+        return start + cells, start + int(span)
 
     return _lay_out(blocks, place, num_axes=3, dtype=jnp.int32)
 
@@ -107,8 +130,8 @@ def rope_tie_positions(
         Su (2024), spaces.ac.cn/archives/10040.
     """
 
-    def place(start, sizes):
-        frames, height, width = sizes
+    def place(start, picture):
+        frames, height, width = _untimed(picture)
         if frames != 1:
             raise ValueError(
                 f"RoPE-Tie places images, got a video of {frames} frames; use RoPE-TV."
@@ -148,7 +171,8 @@ def rope_tv_positions(blocks: Sequence[Text | Vision], *, num_axes: int = 2) -> 
     if num_axes not in {2, 3}:
         raise ValueError(f"num_axes must be 2 or 3, got {num_axes}.")
 
-    def place(start, sizes):
+    def place(start, picture):
+        sizes = _untimed(picture)
         if num_axes == 2 and sizes[0] != 1:
             raise ValueError(
                 f"A video of {sizes[0]} frames needs num_axes=3, got num_axes=2."
@@ -163,22 +187,38 @@ def rope_tv_positions(blocks: Sequence[Text | Vision], *, num_axes: int = 2) -> 
 
 def _lay_out(
     blocks: Sequence[Text | Vision],
-    place: Callable[[int, tuple[int, int, int]], tuple[np.ndarray, int]],
+    place: Callable[[int, Vision], tuple[np.ndarray, int]],
     *,
     num_axes: int,
     dtype,
 ) -> Layout:
-    """Goes along a row; `place(start, sizes)` gives coordinates and the next start."""
+    """Goes along a row; `place(start, picture)` gives coordinates and next start."""
     parts, start = [np.zeros((0, num_axes))], 0
     for block in blocks:
-        if min(block) < 1:
+        text = isinstance(block, Text)
+        if min(block if text else block.sizes) < 1:
             raise ValueError(f"Every size must be at least 1, got {block}.")
-        if isinstance(block, Text):
+        if text:
             line = start + np.arange(block.length)
             parts.append(np.repeat(line[:, None], num_axes, axis=1))
             start += block.length
         else:
-            sizes = (block.frames, block.height, block.width)
-            coordinates, start = place(start, sizes)
+            if not 0 <= block.frame_step < math.inf:
+                raise ValueError(
+                    f"frame_step must be finite and at least 0, got {block}."
+                )
+            coordinates, start = place(start, block)
             parts.append(coordinates)
-    return Layout(jnp.asarray(np.concatenate(parts)[None], dtype), start)
+    positions = np.concatenate(parts)
+    last = math.floor(positions.max(initial=-1))
+    return Layout(jnp.asarray(positions[None], dtype), max(start, last + 1))
+
+
+def _untimed(picture: Vision) -> tuple[int, int, int]:
+    """The sizes of a picture whose frames are one apart."""
+    if picture.frame_step != 1:
+        raise ValueError(
+            f"frame_step is for M-RoPE, got {picture}; leave it out, as frames are one "
+            "apart here."
+        )
+    return picture.sizes

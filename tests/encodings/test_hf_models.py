@@ -29,7 +29,8 @@ def deepseek(model_type="deepseek_v3", **rope):
 
 KIN = [
     *("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash"),
-    *("axk1", "glm4_moe_lite", "glm_moe_dsa", "youtu"),
+    *("axk1", "axk2", "bailing_hybrid", "glm4_moe_lite", "glm_moe_dsa", "youtu"),
+    *("hy_v4_vl_text", "mistral4", "sarvam_mla"),
 ]
 
 
@@ -47,11 +48,18 @@ def test_deepseeks_factor_on_the_softmax_scale_is_not_lost(model_type):
     assert rope.layout == "interleaved"
 
 
+@pytest.mark.parametrize("model_type", ["hy_v4", "minicpm3"])
+def test_two_models_have_the_factor_and_pair_halves(model_type):
+    config = deepseek(model_type)
+    factor = softmax_factor_from_hf(config)
+    assert factor == pytest.approx((0.1 * math.log(40) + 1) ** 2, rel=1e-12)
+    assert rotary_from_hf(config, softmax_factor=factor).layout == "half"
+
+
 @pytest.mark.parametrize(
     "config",
     [
         deepseek("llama"),
-        deepseek("mistral4"),
         deepseek(mscale_all_dim=0),
         SIZES | {"model_type": "deepseek_v3"},
     ],
@@ -98,11 +106,13 @@ def test_the_factor_makes_the_models_logits():
     [
         *("gptj", "codegen", "roformer", "cohere", "cohere2", "glm", "glm4"),
         *("glm4v_text", "glm_ocr_text", "moonshine", "moonshine_streaming", "helium"),
-        *("ernie4_5", "ernie4_5_moe", "llama4_text", "mistral4", *KIN),
+        *("ernie4_5", "ernie4_5_moe", "llama4_text", "cohere2_moe", "blt", "chatglm"),
+        *("openai_privacy_filter", *KIN),
     ],
 )
 def test_neighbours_are_paired_where_the_models_code_does(model_type):
-    config = SIZES | {"model_type": model_type}
+    plain = {"rope_parameters": {"rope_type": "default"}}
+    config = {"head_dim": 160, "model_type": model_type} | plain
     assert rotary_from_hf(config).layout == "interleaved"
     assert rotary_from_hf(config, layout="half").layout == "half"
     assert rotary_from_hf(config | {"rope_interleave": False}).layout == "half"
@@ -130,6 +140,13 @@ def test_all_others_pair_halves(model_type):
         ),
         ({"alibi": True, "rope_theta": 1e4}, "alibi=True"),
         ({"model_type": "ernie4_5_vl_moe_text"}, "'ernie4_5_vl_moe_text' deals"),
+        ({"model_type": "deepseek_v4", "rope_theta": 1e4}, "turns the last channels"),
+        ({"model_type": "mistral_large4_text"}, "learns a factor on each frequency"),
+        ({"model_type": "nemotron_h", "rope_theta": 1e4}, "model_type='nemotron_h'"),
+        ({"model_type": "kimi_linear", "rope_theta": 1e4}, "model_type='kimi_linear'"),
+        ({"model_type": "zamba2", "rope_theta": 1e4}, "use_mem_rope"),
+        ({"use_dynamic_ntk": True}, "use_dynamic_ntk=True"),
+        ({"use_logn_attn": True}, "use_logn_attn=True"),
     ],
 )
 def test_a_model_without_rope_is_refused_by_the_key_that_says_so(entries, key):
@@ -148,6 +165,8 @@ def test_a_model_without_rope_is_refused_by_the_key_that_says_so(entries, key):
         {"position_embedding_type": None, "alibi": None},
         {"position_embedding_type": "absolute", "rope_theta": 1e4},
         {"rotary_value": False},
+        {"model_type": "zamba2", "use_mem_rope": True},
+        {"model_type": "qwen", "use_dynamic_ntk": False},
     ],
 )
 def test_a_model_that_says_it_has_rope_is_read(entries):

@@ -133,7 +133,7 @@ MODERN = LLAMA | {"global_rope_theta": 160_000, "local_rope_theta": 10_000}
 @pytest.mark.parametrize("settings", [GEMMA, MODERN])
 @pytest.mark.parametrize("layer_type", [None, "sliding_atention", "global", ["x"]])
 def test_layers_that_differ_must_be_named(settings, layer_type):
-    with pytest.raises(ValueError, match="layer_type.*'sliding_attention'"):
+    with pytest.raises(ValueError, match="layer_type.*sliding_attention"):
         rotary_from_hf(settings, layer_type=layer_type)
 
 
@@ -153,9 +153,6 @@ def test_both_bases_of_a_model_are_read():
     half = {key: MODERN[key] for key in MODERN if key != "local_rope_theta"}
     with pytest.raises(ValueError, match="lacks 'local_rope_theta'"):
         rotary_from_hf(half, layer_type="sliding_attention")
-    for model_type in ("gemma3_text", "modernbert"):
-        with pytest.raises(ValueError, match=f"{model_type}.*to_dict"):
-            rotary_from_hf(LLAMA | {"model_type": model_type})
 
 
 def test_where_layers_are_alike_only_kinds_that_exist_are_accepted():
@@ -189,7 +186,6 @@ def test_the_text_model_within_a_config_is_read():
         ("rop_theta", "rope_theta"),
         ("rope_scalling", "rope_scaling"),
         ("partial_rotary_facter", "partial_rotary_factor"),
-        ("swa_rope_theta", "rope_theta"),
         ("rope_ratio", "rope_"),
         ("rotary_percent", "rotary_pct"),
         ("original_max_position_embedings", "original_max_position_embeddings"),

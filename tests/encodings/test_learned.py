@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ropejax.encodings import Dims, Learned, Multiplicative
+from ropejax.encodings.distance_maps import Rectified
 from ropejax.tokens import tokens
 
 DIMS = Dims(num_heads=1, num_kv_heads=1, head_dim=4, embed_dim=4)
@@ -24,6 +25,16 @@ def test_rows_of_positions_are_added():
     got = Learned(max_position=4).embed(shared, x, at(3, 0, 2))
     wanted = 1 + np.asarray(shared["table"])[None, [3, 0, 2]]
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.fast
+def test_settings_of_numpys_kind_become_pythons_whose_powers_do_not_overflow():
+    table = Learned(max_position=np.int32(65536), extension=np.float32(0.25))
+    assert table.num_ids == 2**32
+    assert table == Learned(max_position=65536, extension=0.25)
+    kinds = {type(getattr(table, name)) for name in ("max_position", "extension")}
+    assert kinds == {int, float}
+    assert type(Rectified(np.int8(100)).window) is int
 
 
 def test_rows_of_positions_multiply_as_one_plus_them():

@@ -45,6 +45,19 @@ def test_each_query_has_its_own_count_whatever_its_position():
     np.testing.assert_allclose(one[0, 0, 0], 1.5, rtol=1e-6)
 
 
+def test_a_querys_own_token_need_not_count():
+    """Ministral 3: `1 + beta ln(1 + floor(position / N))`, where Llama 4 adds 1."""
+    scale = LogScale(form="steps", train_length=4, weight=0.5, count="earlier")
+    assert scale.causal_only
+    assert not scale.length_dependent
+    ours, _ = turned(scale, ones(9), tokens(9))
+    expected = 1 + 0.5 * np.log(1 + np.arange(9) // 4)
+    np.testing.assert_allclose(ours[0, :, 0, 0], expected, rtol=1e-6)
+    padded = tokens(9, valid=jnp.arange(9)[None] >= 2, left_padded=True)
+    ours, _ = turned(scale, ones(9), padded)
+    np.testing.assert_allclose(ours[0, 2:, 0, 0], expected[:7], rtol=1e-6)
+
+
 def test_appending_tokens_changes_no_earlier_row():
     encoding = compose(LogScale(train_length=16), Rotary())
     q, k, v = (random(1, 48, 1, 8, seed=s) for s in range(3))

@@ -32,6 +32,7 @@ PARTS = {3: ((0, slice(0, 3)), (1, slice(5, 8))), 5: ((0, slice(3, 8)), (1, slic
 METHODS = {
     "log-n": LogScale(train_length=2),
     "log-n of all keys": LogScale(train_length=2, count="all"),
+    "steps of earlier keys": LogScale(form="steps", train_length=2, count="earlier"),
     "dynamic NTK": DynamicNTKRoPE(scale=2.0, train_length=2),
     "dynamic YaRN": DynamicYaRN(train_length=2, beta_fast=2.0, beta_slow=0.01),
     "three bands": Rotary(frequencies=ThreeBands(train_length=2, dynamic=True)),

@@ -117,6 +117,25 @@ def test_state_after_padding_is_that_of_the_last_real_tokens():
     np.testing.assert_allclose(w, whole[:, 4:], atol=1e-5)
 
 
+def test_padding_between_tokens_is_passed_over_as_at_the_end_of_a_chunk():
+    """A prompt padded on the right, and what is decoded after it, in one pass."""
+    encoding, params, x = PaTH(rank=3), layer(), normal(2, 6, 6, seed=8)
+    real = jnp.array([0, 2, 5])
+    valid = jnp.zeros((2, 6), bool).at[:, real].set(True)
+    at = jnp.arange(6)[None]
+    where = tokens(6, valid=valid, positions=at)
+    whole, state = features(encoding, params, x, where)
+    alone, same = features(encoding, params, x[:, real], tokens(3))
+    first, past = features(encoding, params, x[:, :4], where.block(0, 4))
+    then, after = features(encoding, params, x[:, 4:], where.block(4, 2), past)
+    for part in range(2):  # w, and beta
+        np.testing.assert_allclose(whole[part][:, real], alone[part], atol=1e-6)
+        chunks = jnp.concatenate([first[part], then[part]], axis=1)
+        np.testing.assert_allclose(chunks[:, real], alone[part], atol=1e-6)
+    np.testing.assert_allclose(state[0], same[0], atol=1e-6)
+    np.testing.assert_allclose(after[0], same[0], atol=1e-6)
+
+
 def test_packed_sequences_do_not_mix_in_the_convolution():
     x, params, encoding = normal(1, 6, 6), layer(), PaTH(rank=3)
     where = tokens(6, segments=jnp.array([[0, 0, 0, 1, 1, 1]]))

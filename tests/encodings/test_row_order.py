@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ropejax import testing
-from ropejax.encodings import ENCODINGS, Dims, compose
+from ropejax.encodings import ENCODINGS, CoPE, Dims, GrapeA, compose
 from ropejax.positions import packed_positions
 from ropejax.tokens import tokens
 
@@ -81,3 +81,32 @@ def test_other_methods_of_content_take_an_index_that_starts_anew(name):
         run(jnp.arange(6)[None].repeat(2, 0)),
         atol=1e-5,
     )
+
+
+def test_what_padding_holds_reaches_no_parameter_even_if_it_is_nan():
+    """A NaN times a gradient of zero is NaN: it must not be multiplied at all."""
+    methods = {name: ENCODINGS[name]() for name in (*IN_ORDER, *ANY_ORDER)}
+    methods |= {"cope": CoPE(gate_keys=True), "grape_a": GrapeA(gate="both")}
+    rngs = jax.random.split(jax.random.key(0), len(methods))
+    layers = {
+        name: method.init_layer(one, DIMS)
+        for (name, method), one in zip(methods.items(), rngs, strict=True)
+    }
+    valid = jnp.arange(6)[None].repeat(2, 0) < 4
+    where = tokens(6, valid=valid)
+    x, q, k = (
+        jnp.where(valid.reshape(2, 6, *[1] * len(shape)), arrays(2, 6, *shape), jnp.nan)
+        for shape in ((8,), (2, 4), (1, 4))
+    )
+
+    def total(layers):
+        found = []
+        for name, method in methods.items():
+            params = method.prepare({}, layers[name], where, where, DIMS)
+            found.append(method.query_features(params, x, q, where))
+            found.append(method.key_features(params, x, k, where)[0])
+        return sum(part[:, :4].sum() for part in jax.tree.leaves(found))
+
+    for name, gradients in jax.jit(jax.grad(total))(layers).items():
+        for path, part in jax.tree.leaves_with_path(gradients):
+            assert np.isfinite(part).all(), (name, path)

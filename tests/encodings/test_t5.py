@@ -5,7 +5,7 @@ import pytest
 
 from ropejax.attention import attend
 from ropejax.encodings import ScalarBias, T5Bias
-from ropejax.encodings.buckets import t5_buckets
+from ropejax.encodings.buckets import deberta_buckets, t5_buckets
 from ropejax.tokens import tokens
 from tests.encodings.additive_cases import (
     assert_golden,
@@ -51,6 +51,16 @@ def test_buckets_equal_those_of_public_code_exactly():
 def test_buckets_of_known_offsets(both, values):
     """Fault B10: an inverted test for the bidirectional split wastes half of them."""
     assert bucket(np.array(list(values)), both).tolist() == list(values.values())
+
+
+def test_sizes_of_numpys_kind_do_not_overflow_and_far_ones_are_refused():
+    """Powers of numpy's integers wrap around; each distance takes a row of memory."""
+    for buckets, sizes in ((t5_buckets, (64, 300, True)), (deberta_buckets, (64, 300))):
+        ours = buckets.__wrapped__(*map(np.int64, sizes))
+        np.testing.assert_array_equal(ours, buckets.__wrapped__(*sizes))
+        assert len(set(ours.tolist())) > 50
+        with pytest.raises(ValueError, match="max_distance must be at most 4194304"):
+            buckets(32, 2**31, *sizes[2:])
 
 
 def test_first_distance_of_each_wide_bucket():

@@ -39,6 +39,28 @@ def test_mrope_rules_differ_after_a_long_video():
     assert (whole.next_position, sides.next_position) == (8, 7)
 
 
+def test_frames_may_be_as_far_apart_as_time_says():
+    """Qwen2.5-VL of transformers 5.24: 25 tokens a second, 2 seconds a frame."""
+    timed = (Text(2), Vision(1, 2, frames=3, frame_step=25 * 2.0), Text(1))
+    for whole, next_text, last in ((True, 2 + 101, 104), (False, 2 + 2, 103)):
+        layout = mrope_positions(timed, count_frames=whole)
+        at = np.asarray(layout.positions)[0]
+        np.testing.assert_array_equal(at[2:8, 0], [2, 2, 52, 52, 102, 102])
+        np.testing.assert_array_equal(at[2:8, 1:] - 2, [[0, 0], [0, 1]] * 3)
+        np.testing.assert_array_equal(at[8], [next_text] * 3)
+        # A generated token stands behind all others, as transformers' deltas have it.
+        assert layout.next_position == last
+    slow = mrope_positions((Vision(1, 1, frames=5, frame_step=0.5),))
+    np.testing.assert_array_equal(slow.positions[0, :, 0], [0, 0, 1, 1, 2])
+    assert mrope_positions((Vision(2, 2, frame_step=7.0),)).next_position == 2
+    for place in (rope_tie_positions, rope_tv_positions):
+        with pytest.raises(ValueError, match="frame_step is for M-RoPE"):
+            place((Vision(1, 1, frame_step=2.0),))
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match="frame_step must be finite"):
+            mrope_positions((Vision(1, 1, frame_step=wrong),))
+
+
 def gaps(layout, first, last):
     """First patch minus the text before it, and the text after minus the last patch."""
     at = np.asarray(layout.positions)[0]

@@ -44,6 +44,7 @@ def placed(scheme):
     [
         *("shifted_at_random", "randomized_per_sequence", "equal_mean_beta"),
         *("random_floats", "pose", "abacus_randomized", "coupled", "coupled_levels"),
+        "cape",
     ],
 )
 def test_a_real_token_is_placed_as_without_padding(name, valid):

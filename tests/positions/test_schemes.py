@@ -31,6 +31,7 @@ SCHEMES = {name: scheme() for name, scheme in POSITIONS.items()} | {
     "coupled_levels": CoupledLevels(separators=(PLUS, 11), base=Shifted()),
 }
 CONSTANT = {"consecutive", "shifted", "evenly_spaced"}
+LEAST = {"cape": -6}  # it shifts to either side
 
 
 def additions(lengths, num_tokens):
@@ -102,7 +103,7 @@ def test_positions_lie_below_the_bound_at_padding_too(name):
     bound = SCHEMES[name].position_bound(16)
     for array in (placement.positions, placement.distances):
         if array is not None:
-            assert array.min() >= 0
+            assert array.min() >= LEAST.get(name, 0)
             assert bound is None or array.max() < bound
 
 
