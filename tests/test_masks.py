@@ -98,6 +98,13 @@ def test_the_program_of_random_keys_does_not_grow_with_their_number():
     assert size(64) == size(3)
 
 
+def test_random_keys_are_drawn_for_blocks_of_queries_not_for_pairs_of_blocks():
+    grid = jnp.arange(128)
+    ends = grid[None, :, None], grid[None, :, None] + 7, 8 * grid[None, None], 8 * grid
+    drawn = jax.jit(masks.Random(32).blocks).lower(*ends).compile()
+    assert drawn.memory_analysis().temp_size_in_bytes < 32 * 8 * 128 * 4 * 4
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize("name", [*RULES, *MORE])
 def test_a_mask_that_shows_itself_does(name):

@@ -65,7 +65,8 @@ def attend(
     `out = outputs(mix(normalizer(row_scale * logits), values))`, logits being the
     encoding's, `fold(scale * product + bias)`. Every engine computes this, dropout
     included, to rounding; which one "auto" takes and why, `explain` says, and the log
-    at level DEBUG. A row that sees no key gives zeros, and zero gradients.
+    at level DEBUG. A row that sees no key gives zeros, and zero gradients. A logit of
+    minus infinity, or below -5e29, hides its key as a mask does.
 
     What `k` and `v` hold at padding (`valid` False) does not matter; nor does NaN or
     infinity in `q` there, to other tokens. On one device `k` and `v` do not matter
@@ -84,7 +85,8 @@ def attend(
             its own, which is prepared here.
         query: where the queries are (with features, if the encoding makes any).
         key: where the keys are.
-        mask: a mask of (query, key), or None for full attention within segments.
+        mask: a mask of (query, key), or None for full attention within segments; a
+            function may compute with traced values, which get zero gradients.
         scale: factor on queries times keys; `1 / sqrt(H)` if None. An array may hold
             one for each head, `[1, N, 1, 1]`.
         row_scale: factor on the logits of each query and head, `[B, T, N]` or 1 for
@@ -101,7 +103,8 @@ def attend(
             one dot product) or "pallas" (a kernel for simple biases, on GPUs);
             docs/engines.md has a table.
             A `SequenceParallel` spreads the sequence over a mesh axis.
-        block_q: most queries in a block, blockwise; chosen by the mask if None.
+        block_q: most queries in a block, blockwise; chosen by the mask, rows and heads
+            if None.
         block_k: most keys in a block, blockwise.
         return_lse: also return the log-sum-exp of each row, `[B, N, T]`.
 
@@ -212,5 +215,5 @@ def attend(
     }
     if choice.implementation == "dense":
         return dense(q, k, v, **common)
-    sizes = block_sizes(mask, block_q, block_k)
+    sizes = block_sizes(mask, block_q, block_k, request.num_rows, q.shape[1])
     return blockwise(q, k, v, **common, block_q=sizes[0], block_k=sizes[1])

@@ -102,7 +102,7 @@ def features_of(
     def features(rng, query, key):
         shared, layer = encoding.init_shared(rng, dims), encoding.init_layer(rng, dims)
         params = encoding.prepare(shared, layer, query, key, dims)
-        zeros = lambda length, *shape: jax.numpy.zeros((1, length, *shape))
+        zeros = lambda length, *shape: jax.numpy.zeros((rows, length, *shape))
         width, heads = dims.head_dim, (dims.num_heads, dims.num_kv_heads)
         x, q = zeros(query.length, dims.embed_dim), zeros(query.length, heads[0], width)
         of_query = encoding.query_features(params, x, q, query)
@@ -110,6 +110,7 @@ def features_of(
         return of_query, encoding.key_features(params, x, k, key)[0]
 
     bare = query.replace(features=None), key.replace(features=None)
+    rows = max(x.shape[0] for x in jax.tree.leaves(bare))
     return jax.eval_shape(features, jax.random.key(0), *shapes_of(bare))
 
 

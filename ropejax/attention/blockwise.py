@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
 from ropejax.attention import blocks
+from ropejax.attention.closures import Opened, given_all, opened
+from ropejax.attention.counts import visible_counts
 from ropejax.attention.dropout import kept_pairs
 from ropejax.attention.gather import gathered_tokens
 from ropejax.attention.normalizers import MeanLogit, Normalizer, Softmax
@@ -22,7 +24,12 @@ from ropejax.attention.requests import current_platform
 from ropejax.attention.reverse_only import reverse_only
 from ropejax.attention.ring import Around, online_around
 from ropejax.attention.thresholds import by_threshold, weights_above
-from ropejax.attention.visibility import NEGATIVE, visible_counts, visible_pairs
+from ropejax.attention.visibility import (
+    NEGATIVE,
+    is_hidden,
+    times_rows,
+    visible_pairs,
+)
 from ropejax.encodings.base import Encoding
 from ropejax.manual_axes import varying_like
 from ropejax.tokens import Tokens
@@ -79,7 +86,8 @@ def blockwise(
         Outputs `[B, T, N, Hv]` in q's dtype, and the log-sum-exp if asked for.
 
     Raises:
-        ValueError: if the normalizer has thresholds and keys go around.
+        ValueError: if the normalizer has thresholds and keys go around, or a method
+            closes over a traced value.
         TypeError: in forward-mode differentiation (`jax.jvp`, `jax.jacfwd`), and when
             gradients are differentiated.
 
@@ -116,11 +124,12 @@ def blockwise(
         everywhere = key if around is None else gathered_tokens(key, around)
         counts = visible_counts(query, everywhere, mask)
     rows = (_as_rows(row_scale, query), _as_rows(counts, query))
+    table = _table(key.distances, grid_q.pad + grid_k.pad)
     shared = {
         "params": params,
         "normalizer": normalizer_params,
         "scale": scale,
-        "distances": _table(key.distances, grid_q.pad + grid_k.pad),
+        "distances": table,
         "seed": seed if dropout_rate else None,
         "first": first if dropout_rate else None,
     }
@@ -140,8 +149,6 @@ def blockwise(
     specs = (shared.spec, query_side.spec, key_side.spec)
     width = 1 if normalizer.measures else values.shape[-1]
     shape = (q.shape[0], q.shape[2], width)
-    methods = (encoding, mask, normalizer, dropout_rate)
-    program = _program(*methods, specs, shape, (grid_q.size, grid_k.size))
     arrays = (
         shared.floats,
         query_side.floats,
@@ -150,23 +157,29 @@ def blockwise(
     )
     arrays = jax.tree.map(lambda x: varying_like(x, arrays), arrays)
     *floats, fixed = arrays
+    sizes = (grid_q.size, grid_k.size)
+    some = _first_blocks(specs, floats, fixed, sizes)
+    shown = opened(mask, *some)
+    fixed = ((fixed[0], shown.closed), *fixed[1:])
+    methods = (encoding, shown, normalizer, dropout_rate)
+    program = _program(*methods, specs, shape, sizes)
     floats = jax.tree.map(reverse_only, floats)
-    if normalizer.has_threshold:
-        if around is not None:
-            raise ValueError(
-                f"{type(normalizer).__name__} passes over all keys several times, and "
-                'cannot go around a ring; use SequenceParallel("ulysses").'
+    if normalizer.has_threshold and around is not None:
+        raise ValueError(
+            f"{type(normalizer).__name__} passes over all keys several times, and "
+            'cannot go around a ring; use SequenceParallel("ulysses").'
+        )
+    with given_all():
+        if normalizer.has_threshold:
+            alpha = float(normalizer.alpha)
+            out, lse = by_threshold(alpha, program, *floats, fixed, visits(query, key))
+        elif around is None:
+            out, lse = online(program, *floats, fixed, visits(query, key))
+        else:
+            plan = lambda fixed: visits(
+                query_side.spec.known(fixed[1])[-1], key_side.spec.known(fixed[2])[-1]
             )
-        out, lse = by_threshold(
-            float(normalizer.alpha), program, *floats, fixed, visits(query, key)
-        )
-    elif around is None:
-        out, lse = online(program, *floats, fixed, visits(query, key))
-    else:
-        plan = lambda fixed: visits(
-            query_side.spec.known(fixed[1])[-1], key_side.spec.known(fixed[2])[-1]
-        )
-        out, lse = online_around(program, Around(around, plan), *floats, fixed)
+            out, lse = online_around(program, Around(around, plan), *floats, fixed)
     out, lse = out[:, : whole_query.length], lse[:, :, : whole_query.length]
     lse = jnp.where(lse == jnp.inf, -jnp.inf, lse)
     if normalizer.measures:
@@ -200,9 +213,21 @@ def _as_rows(x: Array | None, query: Tokens) -> Array | None:
     return jnp.broadcast_to(x, (x.shape[0], query.length, x.shape[2]))
 
 
+def _first_blocks(specs, floats, fixed, sizes) -> tuple[Tokens, Tokens]:
+    """Returns the Tokens of a block of queries and of keys, as a mask sees them."""
+    shared, *sides = (
+        spec.joined(*x) for spec, *x in zip(specs, floats, fixed, strict=True)
+    )
+    query, key = (
+        blocks.sliced(side[-1], 0, size)
+        for side, size in zip(sides, sizes, strict=True)
+    )
+    return query, key.replace(distances=shared["distances"])
+
+
 def _program(
     encoding: Encoding,
-    mask,
+    shown: Opened,
     normalizer: Normalizer,
     dropout_rate: float,
     specs: "tuple[_Spec, _Spec, _Spec]",
@@ -212,7 +237,7 @@ def _program(
     shared_spec, query_spec, key_spec = specs
 
     def queries(params, q_i, fixed, i):
-        shared = shared_spec.joined(params, fixed[0])
+        shared = shared_spec.joined(params, fixed[0][0])
         others = blocks.sliced(fixed[1], i, sizes[0])
         return shared, query_spec.joined(q_i, others)
 
@@ -230,6 +255,7 @@ def _program(
         key = key.replace(distances=shared["distances"])
         row_scale, counts = rows
         params = shared["params"]
+        mask = shown.of(fixed[0][1])
         visible = visible_pairs(query, key, mask)
         carried, left = state
         carried, logits = encoding.score(
@@ -237,8 +263,7 @@ def _program(
         )
         logits = logits.astype(jnp.float32)
         if row_scale is not None:
-            row_scale = row_scale.astype(jnp.float32)
-            logits = logits * jnp.swapaxes(row_scale, 1, 2)[..., None]
+            logits = times_rows(logits, row_scale)
         left, logits = normalizer.log_weights(
             shared["normalizer"], left, logits, visible, counts
         )
@@ -256,7 +281,7 @@ def _program(
 
         def mix(weights):
             if normalizer.measures:
-                mean = (weights * jnp.where(visible, logits, 0.0)).sum(-1)
+                mean = (weights * jnp.where(is_hidden(logits), 0.0, logits)).sum(-1)
                 return jnp.swapaxes(mean, 1, 2)[..., None]
             if shared["seed"] is not None:
                 keep = kept_pairs(

@@ -22,6 +22,7 @@ from ropejax.attention.cache_checks import (
     check_alike,
     check_chunk,
     check_new_order,
+    check_rows,
     check_sizes,
     check_state,
 )
@@ -154,6 +155,32 @@ class Cache:
             key=self.key.replace(**arrays),
             state=state,
             count=self.count + size,
+        )
+
+    def of_rows(self, rows: Int[Array, " R"]) -> "Cache":
+        """Returns the cache whose row i is this one's row `rows[i]`: for beam search.
+
+        Args:
+            rows: rows of the batch, each any number of times; one that is traced and
+                not of the batch gives NaN.
+
+        Raises:
+            ValueError: if they are no integers on one axis, or one is known to be none
+                of the batch's.
+        """
+        batch = self.k.shape[0]
+        check_rows(rows, batch)
+
+        def chosen(x):
+            return jnp.take(x, rows, axis=0) if x.shape[:1] == (batch,) else x
+
+        state, arrays = jax.tree.map(chosen, (self.state, self.key.per_token()))
+        return dataclasses.replace(
+            self,
+            k=chosen(self.k),
+            v=chosen(self.v),
+            key=self.key.replace(**arrays),
+            state=state,
         )
 
     def by_rank(self) -> tuple[Tokens, Int[Array, "#B 1"]]:

@@ -148,6 +148,22 @@ def check_new_order(held: Tokens, key: Tokens, rolls: bool) -> None:
         )
 
 
+def check_rows(rows: Any, batch: int) -> None:
+    """Raises ValueError unless these are rows of a batch, as far as they are known."""
+    dtype = getattr(rows, "dtype", None)
+    if dtype is None or not jnp.issubdtype(dtype, jnp.integer) or rows.ndim != 1:
+        got = rows if dtype is None else f"{dtype} {list(rows.shape)}"
+        raise ValueError(f"rows must be an array of integers on one axis, got {got}.")
+    known = known_values(rows)
+    if known is None or not known.size:
+        return
+    if known.min() < 0 or known.max() >= batch:
+        raise ValueError(
+            f"rows must be in 0 .. {batch - 1}, the rows of the cache, got "
+            f"{known.min()} .. {known.max()}."
+        )
+
+
 def _tags(index: np.ndarray, segments: np.ndarray | None) -> np.ndarray:
     """A number for each pair of index and segment."""
     wide = index.astype(np.int64)
@@ -172,9 +188,15 @@ def _check_leaf(name: str, old: Any, new: Any) -> None:
     if not alike or new.shape[0] not in {1, old.shape[0]}:
         rows = "1" if old.shape[0] == 1 else f"1 or {old.shape[0]}"
         wanted = ", ".join(map(str, (rows, "length", *old.shape[2:])))
+        remedy = ""
+        if old.shape[0] == 1 and new.shape[2:] == old.shape[2:]:
+            remedy = (
+                f"; rows that differ later must do so from the start: give Cache.empty "
+                f"{new.shape[0]} rows of {name}, by jnp.broadcast_to"
+            )
         raise ValueError(
             f"chunks must look alike: {name} must be [{wanted}] as in the cache, got "
-            f"{tuple(new.shape)}."
+            f"{tuple(new.shape)}{remedy}."
         )
     if new.dtype != old.dtype:
         raise ValueError(

@@ -6,10 +6,11 @@ It forms the whole `[B, N, T, S]` array of logits, for short sequences and tests
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
+from ropejax.attention.counts import visible_counts
 from ropejax.attention.dropout import kept_pairs
 from ropejax.attention.normalizers import Normalizer, Softmax
 from ropejax.attention.visibility import NEGATIVE as NEGATIVE
-from ropejax.attention.visibility import visible_counts
+from ropejax.attention.visibility import is_hidden, times_rows
 from ropejax.attention.visibility import visible_pairs as visible_pairs
 from ropejax.encodings.base import Encoding
 from ropejax.tokens import Tokens
@@ -106,7 +107,8 @@ def attention_weights(
     )
     logits = logits.astype(jnp.float32)
     if row_scale is not None:
-        row_scale = row_scale.astype(jnp.float32)
-        logits = logits * jnp.swapaxes(row_scale, 1, 2)[..., None]
+        logits = times_rows(logits, row_scale)
+    hidden = is_hidden(logits)
+    visible, logits = visible & ~hidden, jnp.where(hidden, NEGATIVE, logits)
     counts = visible_counts(query, key, mask) if normalizer.needs_counts else None
     return normalizer.weights(normalizer_params, logits, visible, query, key, counts)

@@ -189,10 +189,10 @@ class SinkSoftmax(Softmax):
             f'SinkSoftmax takes {{"sink": [{num_heads}]}} or nothing, got {got}.'
         )
 
-    def _sink(self, params) -> Float[Array, "#N 1"]:
+    def _sink(self, params) -> Float[Array, "1 #N 1"]:
         if not params:
-            return jnp.zeros((1, 1), jnp.float32)
-        return params["sink"].astype(jnp.float32)[:, None]
+            return jnp.zeros((1, 1, 1), jnp.float32)
+        return params["sink"].astype(jnp.float32)[None, :, None]
 
     def weights(self, params, logits, visible, query, key, counts=None):
         """Returns weights that sum to less than one, and the lse with the sink."""

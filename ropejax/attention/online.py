@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ropejax.attention.blocks import Plan, sliced
+from ropejax.attention.closures import given_all
 from ropejax.attention.reverse_only import once_only
 from ropejax.attention.visibility import NEGATIVE
 from ropejax.manual_axes import varying_like
@@ -151,7 +152,15 @@ def gradients(program, saved, cotangents):
     """Returns the gradients of `backward` that there are, in float32 at least.
 
     They are sums over blocks: of bfloat16 numbers the last ones would be lost.
+
+    Raises:
+        ValueError: if a block computes with a traced value that it was not given.
     """
+    with given_all():
+        return _gradients(program, saved, cotangents)
+
+
+def _gradients(program, saved, cotangents):
     params, q, k, fixed, plan, out, lse = saved
     params, q, k = jax.tree.map(once_only, (params, q, k))
     d_out, d_lse = cotangents

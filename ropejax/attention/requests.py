@@ -25,6 +25,7 @@ class Request(Settings):
         dtype: of queries, keys and values, by name.
         num_queries: T.
         num_keys: S.
+        num_rows: rows of the batch times query heads.
         view_width: channels of a query as the product sees it.
         value_width: channels of a value.
         widest: most channels that the platform's kernel takes; 0 if there is none.
@@ -49,6 +50,7 @@ class Request(Settings):
     dtype: str = "float32"
     num_queries: int = 2048
     num_keys: int = 2048
+    num_rows: int = 8
     view_width: int = 64
     value_width: int = 64
     widest: int = 256
@@ -67,7 +69,10 @@ class Request(Settings):
                 "mask must be a mask of ropejax.masks, such as masks.Causal(), a "
                 f"function of (query, key), or None, got {self.mask!r}."
             )
-        for name in ("num_queries", "num_keys", "view_width", "value_width"):
+        for name in (
+            *("num_queries", "num_keys", "num_rows"),
+            *("view_width", "value_width"),
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
 
@@ -138,6 +143,7 @@ def request_of(
         dtype=str(q.dtype) if q.dtype == k.dtype == v.dtype else "mixed dtypes",
         num_queries=q.shape[1],
         num_keys=k.shape[1],
+        num_rows=q.shape[0] * q.shape[2],
         view_width=view_width,
         value_width=v.shape[-1],
         widest=widest_head(),

@@ -56,9 +56,9 @@ def _refuse_twice(*_, **__):
 
 for _primitive in (_identity, _tangent, _once):
     _primitive.def_abstract_eval(lambda x: x)
-    batching.defvectorized(_primitive)
 for _primitive in (_identity, _once):
     _primitive.def_impl(lambda x: x)
+    batching.defvectorized(_primitive)
     mlir.register_lowering(_primitive, lambda _, x: [x])
 ad.defjvp(_once, _refuse_twice)
 ad.defjvp(_identity, lambda tangent, _: _tangent.bind(tangent))
@@ -66,3 +66,4 @@ ad.defjvp(_identity, lambda tangent, _: _tangent.bind(tangent))
 _tangent.def_impl(_refuse)
 mlir.register_lowering(_tangent, _refuse)
 ad.deflinear2(_tangent, lambda cotangent, _: [cotangent])
+batching.primitive_batchers[_tangent] = _refuse  # before JAX refuses it in its words

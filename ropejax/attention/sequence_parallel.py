@@ -120,12 +120,13 @@ def attend_in_parts(
         ValueError: if a method cannot be spread in this form, heads do not divide, or a
             table of distances is too short.
     """
-    sizes = block_sizes(common["mask"], block_q, block_k)
+    size = 1 if how.axis is None else jax.lax.axis_size(how.axis)
+    num_rows = q.shape[0] * q.shape[2] // (size if how.form == "ulysses" else 1)
+    sizes = block_sizes(common["mask"], block_q, block_k, max(num_rows, 1), q.shape[1])
     blocks = {"block_q": sizes[0], "block_k": sizes[1]}
     if how.axis is None:
         return _here(q, k, v, common, blocks, first)
     check_methods(how, common["encoding"], common["normalizer"])
-    size = jax.lax.axis_size(how.axis)
     table, total = common["key"].distances, size * k.shape[1]
     if table is not None and table.shape[1] < total:
         raise ValueError(

@@ -1,10 +1,9 @@
-"""Which pairs of queries and keys are visible, and how many keys a query sees."""
+"""Which pairs of queries and keys are visible."""
 
 import numbers
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float
 
 from ropejax.masks.base import check_are_tokens
 from ropejax.tokens import Tokens
@@ -40,37 +39,26 @@ def visible_pairs(query: Tokens, key: Tokens, mask=None) -> Bool[Array, "B N T S
     return visible
 
 
-def visible_counts(
-    query: Tokens, key: Tokens, mask=None, *, block: int = 256
-) -> Int[Array, "B T N"]:
-    """Returns how many keys each query sees, `[B or 1, T, N or 1]`, int32.
-
-    What `log n` scales mean by n: padding, other segments and masked keys do not count.
+def times_rows(
+    logits: Float[Array, "B N T S"], row_scale: Float[Array, "#B T #N"]
+) -> Float[Array, "B N T S"]:
+    """Returns logits times a factor of each query and head; what is hidden stays so.
 
     Args:
-        query: the queries.
-        key: the keys.
-        mask: a mask or None.
-        block: keys looked at together, so that memory stays linear in length.
-
-    Raises:
-        ValueError: if block is no positive integer, or as `visible_pairs`.
+        logits: float32 logits; minus infinity hides a key.
+        row_scale: the factors.
     """
-    check_size("block", block)
-    check_sides(query, key)
+    factor = jnp.swapaxes(row_scale.astype(jnp.float32), 1, 2)[..., None]
+    hidden = is_hidden(logits)
+    return jnp.where(hidden, NEGATIVE, jnp.where(hidden, 0.0, logits) * factor)
 
-    def count(start: int | Int[Array, ""], size: int):
-        seen = visible_pairs(query, key.block(start, size), mask)
-        return seen.sum(-1, dtype=jnp.int32)
 
-    whole, rest = divmod(key.length, block)
-    total = count(whole * block, rest)
-    if whole:
-        total = total + count(0, block)
-        total = jax.lax.fori_loop(
-            1, whole, lambda b, total: total + count(b * block, block), total
-        )
-    return jnp.swapaxes(total, 1, 2)
+def is_hidden(logits: Float[Array, "*B"]) -> Bool[Array, "*B"]:
+    """Returns True for logits so low that they hide a key, as a mask does.
+
+    Not for NaN, which must not be hidden.
+    """
+    return logits <= NEGATIVE / 2
 
 
 def check_size(name: str, size) -> None:

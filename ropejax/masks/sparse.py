@@ -199,8 +199,9 @@ class Random(Mask):
         """Returns what is certain for blocks of queries against blocks of keys."""
         past = key_lo <= query_hi if self.last is None else key_lo < self.last
         some = past & (key_hi >= self.first) & (query_lo <= query_hi)
-        query_lo, query_hi, key_lo, key_hi = jnp.broadcast_arrays(
-            *map(jnp.asarray, (query_lo, query_hi, key_lo, key_hi))
+        query_lo, query_hi, key_lo, key_hi = (
+            jnp.reshape(x, (1,) * (some.ndim - jnp.ndim(x)) + jnp.shape(x))
+            for x in (query_lo, query_hi, key_lo, key_hi)
         )
         rows = jnp.arange(_ROWS_DRAWN, dtype=query_lo.dtype)
         i = rows.reshape(-1, *(1,) * some.ndim) + query_lo

@@ -156,6 +156,11 @@ def test_counts_of_visible_keys():
     counts = visible_counts(where, where, masks.Window(2), block=4)
     assert counts.shape == (1, 10, 1)
     assert counts[0, :, 0].tolist() == [1, 2, 3, 3, 1, 1, 2, 2, 3, 3]
+    causal = jax.jit(lambda where: visible_counts(where, where, masks.Causal()))
+    where = tokens(4100)
+    assert (causal(where)[0, :, 0] == jnp.arange(1, 4101)).all()
+    memory = causal.lower(where).compile().memory_analysis().temp_size_in_bytes
+    assert memory < 4100 * 256  # not even a byte for each query and a block of keys
 
 
 @pytest.mark.parametrize(
@@ -216,11 +221,11 @@ def test_row_scale_multiplies_final_logits(implementation):
     np.testing.assert_allclose(got, np.einsum("bnts,bsnh->btnh", weights, v), atol=1e-5)
 
 
-def choice(implementation, length, normalizer=None):
+def choice(implementation, length, normalizer=None, **settings):
     return choose(
         implementation,
-        num_queries=length,
         num_keys=length,
+        **{"num_queries": length, "num_rows": 1} | settings,
         encoding=Encoding(),
         normalizer=Softmax() if normalizer is None else normalizer,
     )
@@ -235,6 +240,19 @@ def test_auto_chooses_by_length_and_says_why(caplog):
         "blockwise",
         "1024 queries x 1024 keys are at least 1024 x 1024",
     )
+    assert choice("auto", 256, num_rows=64) == (
+        "blockwise",
+        "256 queries x 256 keys of 64 rows and heads leave a CPU's caches",
+    )
+    decoding = choice("auto", 4096, num_rows=8, num_queries=1)
+    assert decoding.implementation == "blockwise"
+    assert "1 queries x 4096 keys read more keys than logits" in decoding.why
+    few = {"length": 256, "num_rows": 16}, {"length": 127, "num_rows": 9999}
+    few += ({"length": 1023, "num_rows": 99, "num_queries": 1},)
+    others = {"length": 256, "num_rows": 64, "platform": "gpu"}
+    whole = {"length": 256, "num_rows": 64, "normalizer": Entmax(3.0)}
+    for short in (*few, others, whole):
+        assert choice("auto", **short).implementation == "dense"
     assert choice("dense", 9999).why == "asked for by name"
     with pytest.warns(UserWarning, match="Entmax needs whole rows"):
         assert choice("auto", 4096, Entmax(3.0)).implementation == "dense"
@@ -248,6 +266,11 @@ def test_blocks_are_smaller_for_narrow_windows_unless_given():
     assert block_sizes(None, None, None) == (256, 128)
     assert block_sizes(masks.Lambda(4, 256), None, None) == (128, 128)
     assert block_sizes(masks.Lambda(4, 256), 64, 32) == (64, 32)
+    # On a CPU the logits of a block stay in a cache, down to 64 tokens a side.
+    for rows, sizes in {1: (256, 128), 16: (128, 128), 64: (64, 64)}.items():
+        assert block_sizes(None, None, None, rows) == sizes
+    assert block_sizes(None, None, 128, 9999) == (64, 128)
+    assert block_sizes(None, None, None, 64, num_queries=1) == (64, 128)
 
 
 Q = jnp.zeros((2, 6, 4, 8))

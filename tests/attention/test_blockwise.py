@@ -273,8 +273,11 @@ def test_forward_mode_names_dense():
     for run in (blockwise, jax.jit(blockwise), jax.checkpoint(blockwise), looped):
         with pytest.raises(TypeError, match='implementation="dense"'):
             jax.jvp(run, (q,), (q,))
+    for run in (blockwise, jax.jit(blockwise)):
+        with pytest.raises(TypeError, match='implementation="dense"'):
+            jax.hessian(lambda q, run=run: run(q).sum())(q)
     with pytest.raises(TypeError, match='implementation="dense"'):
-        jax.hessian(lambda q: blockwise(q).sum())(q)
+        jax.jacfwd(jax.checkpoint(lambda q: blockwise(q).sum()))(q)
     for run in (blockwise, jax.jit(blockwise), jax.checkpoint(blockwise)):
         first = jax.grad(lambda q, run=run: (run(q) ** 2).sum())
         with pytest.raises(TypeError, match='second derivatives .*="dense"'):

@@ -169,6 +169,47 @@ def test_chunks_that_do_not_fit_are_refused(changes, message):
         jax.eval_shape(cache.extended, *given.values())
 
 
+def test_rows_that_part_later_are_told_to_do_so_from_the_start():
+    k = jnp.ones((2, 2, 2, 8))
+    cache = Cache.empty(k, k, tokens(2), capacity=8).extended(k, k, tokens(2))
+    here = tokens(1).replace(index=jnp.array([[1], [2]]))
+    with pytest.raises(ValueError, match="give Cache.empty 2 rows of index, by jnp.br"):
+        cache.extended(k[:, :1], k[:, :1], here)
+
+
+def test_rows_are_chosen_as_if_they_had_been_there_from_the_start():
+    rng = np.random.default_rng(0)
+    k, v, state = (cases.normal(rng, 3, 4, 2, 8) for _ in range(3))
+    index = jnp.arange(12).reshape(3, 4)
+    where = tokens(4).replace(index=index, features={"gate": k[..., 0]})
+
+    def filled(rows):
+        one = lambda x: x[jnp.asarray(rows)]
+        key = where.replace(index=one(index), features={"gate": one(k[..., 0])})
+        cache = Cache.empty(one(k), one(v), key, capacity=6)
+        return cache.extended(one(k), one(v), key, one(state[:, 0]))
+
+    got = filled([0, 1, 2]).of_rows(jnp.array([2, 0, 2, 1]))
+    jax.tree.map(np.testing.assert_array_equal, got, filled([2, 0, 2, 1]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (jnp.array([0, 2]), r"rows must be in 0 \.\. 1, the rows .* got 0 \.\. 2"),
+        (jnp.array([-1]), "got -1 .. -1"),
+        (jnp.array([0.0]), r"array of integers on one axis, got float32 \[1\]"),
+        ([0, 1], r"array of integers on one axis, got \[0, 1\]"),
+        (jnp.int32(0), r"array of integers on one axis, got int32 \[\]"),
+    ],
+    ids=str,
+)
+def test_rows_that_are_not_there_are_refused(rows, message):
+    k = jnp.ones((2, 2, 2, 8))
+    with pytest.raises(ValueError, match=message):
+        Cache.empty(k, k, tokens(2), capacity=8).of_rows(rows)
+
+
 def test_what_the_first_chunk_had_must_come_with_every_other():
     packed = tokens(2, segments=SEGMENTS)
     cache = Cache.empty(K, V, packed, capacity=8).extended(K, V, packed)

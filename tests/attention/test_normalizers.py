@@ -378,3 +378,13 @@ def test_causal_methods_refuse_masks_that_show_the_future(normalizer, mask):
 def test_bad_settings_and_parameters_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_sinks_meet_rows_without_raising_ranks():
+    """Some programs forbid JAX to add axes by itself."""
+    lse, out = jnp.zeros((2, 3, 5)), jnp.ones((2, 5, 3, 4))
+    with jax.numpy_rank_promotion("raise"):
+        for params in (None, {"sink": jnp.arange(3.0)}):
+            got, _ = SinkSoftmax().finish(params, out, lse)
+            share = 0.5 if params is None else jax.nn.sigmoid(-jnp.arange(3.0))
+            np.testing.assert_allclose(got[1, 4, :, 0], share * jnp.ones(3), atol=1e-6)

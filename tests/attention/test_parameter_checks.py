@@ -164,3 +164,13 @@ def test_what_a_method_of_ones_own_wants_besides_is_no_error_of_the_check():
     params = {"table": jnp.zeros((2, 3, 3))}
     out = attend(q, q, q, encoding=OfTheModel(), params=params, query=where, key=where)
     np.testing.assert_allclose(out, 1.0)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, kind in ENCODINGS.items() if kind().has_features]
+)
+def test_features_are_told_for_rows_that_differ(name):
+    """Whether they are given is checked, and they are cut over devices, then too."""
+    rows = jnp.arange(2 * LENGTH).reshape(2, LENGTH)
+    made = features(ENCODINGS[name](), WHERE.replace(index=rows, positions=rows))
+    assert all(x.shape[0] in {1, 2} for x in jax.tree.leaves(made))
