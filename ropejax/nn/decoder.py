@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from ropejax.attention import Cache, attend
 from ropejax.nn.looped import walk_layers
 from ropejax.nn.parameters import as_arrays
+from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
@@ -122,11 +123,18 @@ class CachedPasses:
                 `prompts` of `start` were.
 
         Returns:
-            Logits `[B, V]` at the tokens, and what to go on with.
+            Logits `[B, V]` at the tokens, and what to go on with; NaN where places are
+            traced and beyond the capacity.
+
+        Raises:
+            ValueError: if places are known, and beyond the capacity or the tokens that
+                have a place.
         """
         places = jnp.asarray(places, jnp.int32).reshape(-1, 1)
         if not isinstance(places, jax.core.Tracer):
-            _check_places(memory.placement, int(places.max()) + 1)
+            read = int(places.max()) + 1
+            _check_places(memory.placement, read)
+            _check_room(memory.caches, read)
         logits, memory = self._read(
             tokens[:, None],
             places,
@@ -152,9 +160,15 @@ class CachedPasses:
     def _read(self, tokens, places, valid, placement, caches, capacity):
         """Logits of tokens at places of their rows, `[b, T]`, and all memory after."""
         own, common = placement.layers()
-        shared = list(as_arrays(self.shared).values())
         first = jax.tree.map(lambda array: array[0], own)
         x = self.embed_tokens(tokens, tokens_at(first | common, places, valid))
+        x, caches = self._read_layers(x, places, valid, placement, caches, capacity)
+        return self.read_out(x), Memory(placement, caches)
+
+    @compiled_once
+    def _read_layers(self, x, places, valid, placement, caches, capacity):
+        own, common = placement.layers()
+        shared = list(as_arrays(self.shared).values())
 
         def visit(at, block, x, own, cache, rng):
             where = tokens_at(own | common, places, valid)
@@ -175,7 +189,7 @@ class CachedPasses:
             x = block.around(x, attend_cached)
             return x, cache
 
-        x, caches = walk_layers(
+        return walk_layers(
             list(self.layers.values()),
             x,
             visit,
@@ -184,7 +198,6 @@ class CachedPasses:
             loops=self.spec.loops,
             injection=self.spec.input_injection,
         )
-        return self.read_out(x), Memory(placement, caches)
 
 
 def _check_places(placement: Placement, tokens: int) -> None:
@@ -193,6 +206,16 @@ def _check_places(placement: Placement, tokens: int) -> None:
         raise ValueError(
             f"{tokens} tokens cannot be read where {placement.num_places} are placed; "
             "place the whole rows, those to come included, or lower capacity."
+        )
+
+
+def _check_room(caches: list[Cache], tokens: int) -> None:
+    """Raises ValueError if so many tokens of a row do not fit into its caches."""
+    capacity = caches[0].k.shape[-3]
+    if tokens > capacity:
+        raise ValueError(
+            f"{tokens} tokens cannot be read into caches of capacity={capacity}; call "
+            "start with a larger capacity."
         )
 
 

@@ -23,6 +23,7 @@ from ropejax.nn.block import Block, BlockSettings
 from ropejax.nn.cross_block import CrossBlock, Remembered
 from ropejax.nn.decoder import cached_attention, tokens_at
 from ropejax.nn.dropout import dropout
+from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.looped import walk_layers
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
 from ropejax.nn.remat import rematerialized
@@ -102,18 +103,11 @@ class EncoderDecoderSpec:
 
     def init(self, rng: Rng) -> Params:
         """Returns initial parameters: a tree of dicts, float32."""
-        return _init(self, rng)
+        return initial(EncoderDecoder, self, rng)
 
     def bind(self, params: Params) -> "EncoderDecoder":
         """Returns the model with these parameters."""
-        abstract = nnx.eval_shape(lambda: EncoderDecoder(self, rngs=nnx.Rngs(0)))
-        return nnx.merge(nnx.split(abstract)[0], params)
-
-
-@partial(jax.jit, static_argnums=0)
-def _init(spec: EncoderDecoderSpec, rng: Rng) -> Params:
-    model = EncoderDecoder(spec, rngs=nnx.Rngs(rng))
-    return nnx.to_pure_dict(nnx.split(model)[1])
+        return bound(EncoderDecoder, self, params)
 
 
 class Kept(NamedTuple):
@@ -138,7 +132,7 @@ class EncoderDecoder(nnx.Module):
         rngs: keys for the initial parameters.
     """
 
-    def __init__(self, spec: EncoderDecoderSpec, *, rngs: nnx.Rngs):
+    def __init__(self, spec: EncoderDecoderSpec, *, rngs: nnx.Rngs | Keys):
         dims, settings = spec.dims, spec.settings
         both_ways = dims._replace(causal=False)
         self.spec = spec
@@ -156,11 +150,11 @@ class EncoderDecoder(nnx.Module):
         )
         each = lambda: jax.random.split(rngs.params(), dims.num_layers)
         self.encoder = jax.vmap(
-            lambda rng: Block(both_ways, settings, spec.encoding, rngs=nnx.Rngs(rng))
+            lambda rng: Block(both_ways, settings, spec.encoding, rngs=Keys(rng))
         )(each())
         self.decoder = jax.vmap(
             lambda rng: CrossBlock(
-                dims, settings, spec.encoding, spec.cross, rngs=nnx.Rngs(rng)
+                dims, settings, spec.encoding, spec.cross, rngs=Keys(rng)
             )
         )(each())
         norm = lambda: nnx.LayerNorm(dims.embed_dim, dtype=settings.dtype, rngs=rngs)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from ropejax.encodings.choices import check_choice
 from ropejax.settings import Settings
 from ropejax.typing import Rng
 
@@ -46,11 +47,7 @@ def check_loops(loops: int, injection: str) -> None:
     """Raises ValueError unless the settings of a looped model mean something."""
     if loops < 1:
         raise ValueError(f"loops must be at least 1, got {loops}.")
-    if injection not in INJECTIONS:
-        raise ValueError(
-            f"input_injection must be one of {', '.join(INJECTIONS)}, got "
-            f"{injection!r}."
-        )
+    check_choice("input_injection", injection, INJECTIONS)
     if injection == "loop" and loops == 1:
         raise ValueError(
             'input_injection="loop" adds nothing to a single loop; set loops=2 or '

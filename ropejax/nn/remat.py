@@ -5,11 +5,12 @@ enters a layer is kept, for about a third more computation; "dots" keeps the out
 projections as well, which are the dear part.
 """
 
-import difflib
 from collections.abc import Callable
 from types import MappingProxyType
 
 import jax
+
+from ropejax.encodings.choices import check_choice
 
 _policies = jax.checkpoint_policies
 REMATS = MappingProxyType(
@@ -24,12 +25,7 @@ REMATS = MappingProxyType(
 
 def check_remat(name: str) -> None:
     """Raises ValueError unless it is the name of a policy."""
-    if name not in REMATS:
-        close = difflib.get_close_matches(str(name), REMATS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
-            f"remat must be one of {', '.join(REMATS)}, got {name!r}.{hint}"
-        )
+    check_choice("remat", name, REMATS)
 
 
 def rematerialized(layer: Callable, name: str) -> Callable:

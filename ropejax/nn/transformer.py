@@ -21,9 +21,11 @@ from ropejax.nn.block import Block, BlockSettings
 from ropejax.nn.decoder import CachedPasses
 from ropejax.nn.dropout import check_rate, dropout
 from ropejax.nn.gated import GatedBlock, check_gated
+from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.looped import LoopSpan, check_loops, walk_layers
 from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
 from ropejax.nn.remat import rematerialized
+from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
@@ -76,18 +78,11 @@ class TransformerSpec:
 
     def init(self, rng: Rng) -> Params:
         """Returns initial parameters: a tree of dicts, float32."""
-        return _init(self, rng)
+        return initial(Transformer, self, rng)
 
     def bind(self, params: Params) -> "Transformer":
         """Returns the model with these parameters."""
-        abstract = nnx.eval_shape(lambda: Transformer(self, rngs=nnx.Rngs(0)))
-        return nnx.merge(nnx.split(abstract)[0], params)
-
-
-@partial(jax.jit, static_argnums=0)
-def _init(spec: TransformerSpec, rng: Rng) -> Params:
-    model = Transformer(spec, rngs=nnx.Rngs(rng))
-    return nnx.to_pure_dict(nnx.split(model)[1])
+        return bound(Transformer, self, params)
 
 
 class Transformer(CachedPasses, nnx.Module):
@@ -102,7 +97,7 @@ class Transformer(CachedPasses, nnx.Module):
         with Ruoss et al. does so only where the encoding is added to embeddings.
     """
 
-    def __init__(self, spec: TransformerSpec, *, rngs: nnx.Rngs):
+    def __init__(self, spec: TransformerSpec, *, rngs: nnx.Rngs | Keys):
         dims, settings = spec.dims, spec.settings
         repeats = dims.num_layers // len(spec.pattern)
         self.spec = spec
@@ -117,7 +112,7 @@ class Transformer(CachedPasses, nnx.Module):
             shared[f"kind_{at}"] = kind.encoding.init_shared(rngs.params(), dims)
             layers[f"kind_{at}"] = jax.vmap(
                 lambda rng, kind=kind: make(
-                    dims, settings, kind.encoding, rngs=nnx.Rngs(rng)
+                    dims, settings, kind.encoding, rngs=Keys(rng)
                 )
             )(jax.random.split(rngs.params(), repeats))
         self.shared = as_parameters(shared)
@@ -201,6 +196,7 @@ class Transformer(CachedPasses, nnx.Module):
             x = self.final_norm(x)
         return self.readout(x.astype(jnp.float32))
 
+    @compiled_once
     def _apply_layers(self, x, placement, known, shared, dropping, span):
         """Applies the pattern again and again, `loops` times."""
         length, spec = x.shape[1], self.spec

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from ropejax.attention import StickBreaking
-from ropejax.encodings import Dims, Encoding, LogScale, Rotary
+from ropejax.encodings import Dims, Encoding, LogScale, Rotary, T5Bias
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.masks import Causal, Window
 from ropejax.nn import (
@@ -20,8 +20,10 @@ from ropejax.nn import (
     Weighting,
     patterns,
 )
+from ropejax.nn.layer_stacks import restacked
 from ropejax.positions import Placement
 from ropejax.tokens import tokens as tokens_of
+from ropejax.training.starting import renamed
 
 pytestmark = pytest.mark.fast
 
@@ -115,6 +117,24 @@ def test_test_time_switches_keep_the_parameters(rng):
     dropped = patterns.with_encodings(spec, lambda _: Encoding())
     none = spec_of((LayerKind(Encoding(), Causal()),), 2)
     np.testing.assert_array_equal(run(dropped), run(none))
+
+
+@pytest.mark.parametrize("encoding", [Rotary(), T5Bias()])
+def test_layers_lie_in_the_stacks_of_another_pattern(rng, encoding):
+    """Four layers of one kind, of two, of four, and of one again: the same function."""
+    kind, tokens = LayerKind(encoding, Causal()), jnp.arange(5)[None]
+    specs = [spec_of((kind,) * kinds, 4) for kinds in (1, 2, 4, 1)]
+    params, outputs = specs[0].init(rng), []
+    for before, spec in zip([specs[0], *specs], specs, strict=False):
+        if spec == specs[0] and outputs and isinstance(encoding, T5Bias):
+            with pytest.raises(ValueError, match=r"\[0, 1, 2, 3\] have .* own"):
+                restacked(params, before, spec)
+            break
+        params = renamed(restacked(params, before, spec), spec.init(rng))
+        outputs.append(jax.jit(spec.bind(params))(tokens, Placement()))
+    for output in outputs:
+        np.testing.assert_allclose(output, outputs[0], atol=1e-6)
+    assert len(outputs) == (3 if isinstance(encoding, T5Bias) else 4)
 
 
 def test_hwfa2_takes_rerope_in_full_layers_at_test_time(rng):

@@ -6,7 +6,6 @@ A). Training, evaluation and results do not know that the model is no Transforme
 """
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ropejax.encodings import Dims, Encoding
 from ropejax.masks import Causal
 from ropejax.nn.dropout import check_rate, dropout
+from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.parameters import projection_init
 from ropejax.nn.recurrent.cells import Cell, CellSettings, Row
 from ropejax.nn.transformer import LayerKind
@@ -77,18 +77,11 @@ class RecurrentSpec:
 
     def init(self, rng: Rng) -> Params:
         """Returns initial parameters: a tree of dicts, float32."""
-        return _init(self, rng)
+        return initial(Recurrent, self, rng)
 
     def bind(self, params: Params) -> "Recurrent":
         """Returns the model with these parameters."""
-        abstract = nnx.eval_shape(lambda: Recurrent(self, rngs=nnx.Rngs(0)))
-        return nnx.merge(nnx.split(abstract)[0], params)
-
-
-@partial(jax.jit, static_argnums=0)
-def _init(spec: RecurrentSpec, rng: Rng) -> Params:
-    model = Recurrent(spec, rngs=nnx.Rngs(rng))
-    return nnx.to_pure_dict(nnx.split(model)[1])
+        return bound(Recurrent, self, params)
 
 
 class Recurrent(nnx.Module):
@@ -109,7 +102,7 @@ class Recurrent(nnx.Module):
         1 and 2 an input symbol.
     """
 
-    def __init__(self, spec: RecurrentSpec, *, rngs: nnx.Rngs):
+    def __init__(self, spec: RecurrentSpec, *, rngs: nnx.Rngs | Keys):
         self.spec = spec
         widths = [spec.num_symbols] + [spec.units] * (spec.num_layers - 1)
         self.cells = nnx.data(
