@@ -81,6 +81,9 @@ def get_config(arg: str = "") -> ConfigDict:
 
     config.train = train = ConfigDict()
     train.steps = 100_000  # optimizer steps in all; a larger number extends a run
+    train.init_from = ""  # run to begin with, its newest parameters; "": the seed's
+    # A workdir, or WORKDIR/checkpoints/STEP; {seed} in it is train.seed.
+    train.init_new = False  # parameters that such a run lacks begin as usual
     train.seed = 0  # parameters, data, positions, dropout follow from it
     train.length_seed = placeholder(int)  # the length of each step; seed if not given
     train.batch_size = 128  # sequences a step

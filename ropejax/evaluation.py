@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ropejax.evaluation_checks import checked
+from ropejax.evaluation_checks import check_kinds, checked
 from ropejax.evaluation_parts import DECODING_BYTES, LOGITS_BYTES, filled, in_parts
 from ropejax.nn import TransformerSpec
 from ropejax.nn.decoder_greedy import decode_batch
@@ -190,6 +190,7 @@ def counted_by_length(
     Raises:
         ValueError: as `evaluate`.
     """
+    check_kinds(task, positions)
     task = task.tested
     amounts = checked(
         model,

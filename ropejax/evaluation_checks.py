@@ -32,6 +32,24 @@ class Amounts(NamedTuple):
     seed: int
 
 
+def check_kinds(task: Task, positions: PositionScheme) -> None:
+    """Raises ValueError for what is no task, or no scheme: a class, as a rule.
+
+    Args:
+        task: what is scored.
+        positions: where tokens are.
+    """
+    for name, value, kind in (
+        ("task", task, Task),
+        ("positions", positions, PositionScheme),
+    ):
+        if not isinstance(value, kind):
+            raise ValueError(
+                f"{name} must be a {kind.__name__}, such as "
+                f"{'EvenPairs' if kind is Task else 'Consecutive'}(), got {value!r}."
+            )
+
+
 def checked(
     model: TransformerSpec,
     task: Task,

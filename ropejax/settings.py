@@ -25,7 +25,8 @@ class Settings:
         """Makes an object, which `__init__` then fills.
 
         Raises:
-            ValueError: if an argument is not of the type of its annotation.
+            ValueError: if an argument is not of the type of its annotation, or the
+                class is no frozen dataclass.
         """
         signature, hints = _described(cls)
         try:
@@ -45,12 +46,41 @@ class Settings:
 @functools.lru_cache(maxsize=1024)
 def _described(cls: type) -> tuple[inspect.Signature, dict[str, Any]]:
     """The arguments of a class, and the types of its fields."""
+    _check_dataclass(cls)
     try:
         hints = typing.get_type_hints(cls)
     except NameError:  # one of them names what is not there, or is made in a function
         written = [inspect.get_annotations(kind) for kind in reversed(cls.__mro__)]
         hints = {name: hint for one in written for name, hint in one.items()}
     return inspect.signature(cls), hints
+
+
+def _check_dataclass(cls: type) -> None:
+    """Settings that are no fields would count neither when compared nor when hashed.
+
+    Programs compiled for one object would then serve another with other settings.
+    """
+    fields = getattr(cls, "__dataclass_fields__", {})
+    params = getattr(cls, "__dataclass_params__", None)
+    forgotten = "__dataclass_params__" not in vars(cls) and (
+        "__init__" in vars(cls) or any(name not in fields for name in _annotated(cls))
+    )
+    if forgotten or params is None:
+        reason = "is no dataclass"
+    elif not (params.frozen and params.eq):
+        reason = "is no frozen dataclass that compares by its fields"
+    else:
+        return
+    raise ValueError(
+        f"{cls.__name__} {reason}; write @dataclasses.dataclass(frozen=True) above it, "
+        "settings as annotated fields, and checks in __post_init__."
+    )
+
+
+def _annotated(cls: type) -> list[str]:
+    """Names that the class itself annotates, but for what all its objects share."""
+    hints = inspect.get_annotations(cls)
+    return [name for name, hint in hints.items() if "ClassVar" not in str(hint)]
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -96,10 +126,11 @@ def _meaning(hint: Any) -> str:
 
 
 def make_tuples(settings: Any) -> None:
-    """Makes tuples of lists and arrays that were given for them.
+    """Makes tuples of lists and arrays that were given for them, and plain numbers.
 
     Settings are compared and hashed (compiled programs are kept by them), and a list
-    has no hash: it would be found where the settings are used first.
+    has no hash: it would be found where the settings are used first. A number of
+    numpy's wraps around where Python's grows, `np.int32(65536) ** 2` being 0.
 
     Args:
         settings: a dataclass that is being made; its annotations tell what is a tuple.
@@ -107,6 +138,9 @@ def make_tuples(settings: Any) -> None:
     _, hints = _described(type(settings))
     for field in dataclasses.fields(settings):
         value, hint = getattr(settings, field.name), hints.get(field.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(settings, field.name, value.item())
+            continue
         kinds = (hint, *typing.get_args(hint))
         if any(typing.get_origin(kind) is tuple for kind in kinds):
             object.__setattr__(settings, field.name, _as_tuple(value))

@@ -14,16 +14,19 @@ import numpy as np
 from ropejax.concrete import known_values
 
 
-def whole_number(name: str, value: Any, *, least: int | None = None) -> int:
+def whole_number(
+    name: str, value: Any, *, least: int | None = None, most: int | None = None
+) -> int:
     """Returns a whole number as a Python int.
 
     Args:
         name: what messages call it.
         value: an int of Python or numpy, or an array of one integer; no bool.
         least: the smallest that is allowed; any if None.
+        most: the largest that is allowed; any if None.
 
     Raises:
-        ValueError: if it is something else, traced, or smaller.
+        ValueError: if it is something else, traced, smaller or larger.
     """
     try:
         if isinstance(value, bool | np.bool_):
@@ -35,6 +38,8 @@ def whole_number(name: str, value: Any, *, least: int | None = None) -> int:
         ) from None
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}.")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {number}.")
     return number
 
 

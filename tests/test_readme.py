@@ -17,7 +17,7 @@ def test_python_blocks_run(block):
 
 @pytest.mark.fast
 def test_readme_has_its_blocks_and_links_lead_somewhere():
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
 

@@ -181,3 +181,46 @@ def test_settings_of_ones_own_are_checked_too():
     ):
         Mine(strength=None)
     assert Mine(2.0, other="anything").other == "anything"
+
+
+# Classes of the user's own
+
+
+def without_decorator():
+    class Own(Encoding):
+        width: int = 3
+
+    return Own
+
+
+def with_own_init():
+    class Own(Encoding):
+        def __init__(self, width=3):
+            object.__setattr__(self, "width", width)
+
+    return Own
+
+
+def that_can_change():
+    class Own(Settings):
+        width: int = 3
+
+    return dataclasses.dataclass(Own)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "make",
+    [without_decorator, with_own_init, that_can_change],
+    ids=lambda f: f.__name__,
+)
+def test_a_class_whose_settings_would_not_be_compared_is_refused(make):
+    with pytest.raises(ValueError, match=r"Own is no .*dataclass\(frozen=True\)"):
+        make()()
+
+
+def test_a_class_that_only_alters_hooks_needs_no_decorator():
+    class Renamed(Rotary):
+        title: typing.ClassVar[str] = "Renamed"
+
+    assert Renamed() == Renamed() != Rotary()

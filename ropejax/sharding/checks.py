@@ -1,6 +1,5 @@
 """What cannot be spread over a mesh: refused before anything is compiled or written."""
 
-import difflib
 from collections.abc import Mapping
 
 import jax
@@ -8,6 +7,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from ropejax.attention import SequenceParallel
 from ropejax.attention.sequence_parallel import check_methods, differs_by_head
+from ropejax.encodings.choices import check_choice
 from ropejax.nn import LayerKind, TransformerSpec
 from ropejax.sharding.division import check_divides
 from ropejax.sharding.mesh import MESH_AXES
@@ -112,12 +112,7 @@ def check_order(order: str, form: str, length_parts: int) -> None:
         form: how attention spreads a sequence.
         length_parts: into how many parts a sequence is cut.
     """
-    if order not in ORDERS:
-        close = difflib.get_close_matches(order, ORDERS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
-            f"sequence_order must be one of {', '.join(ORDERS)}, got {order!r}.{hint}"
-        )
+    check_choice("sequence_order", order, ORDERS)
     if order != "zigzag":
         return
     if form != "ring":

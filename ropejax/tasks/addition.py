@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.encodings.choices import check_choice
 from ropejax.tasks import draws
 from ropejax.tasks.base import Example, Task
-from ropejax.tasks.copy_string import check_at_least, check_one_of
+from ropejax.tasks.copy_string import check_at_least
 from ropejax.tasks.scattered import chosen_places, spread
 from ropejax.typing import Rng
 
@@ -77,8 +78,8 @@ class Addition(Task):
     def __post_init__(self):
         draws.check_alphabet("base", self.base, draws.LARGEST_MODULUS)
         check_at_least("operands", self.operands, 2)
-        check_one_of("order", self.order, ORDERS)
-        check_one_of("widths", self.widths, WIDTHS)
+        check_choice("order", self.order, ORDERS)
+        check_choice("widths", self.widths, WIDTHS)
         check_at_least("num_hints", self.num_hints, 0)
         check_at_least("blank_every", self.blank_every, 0)
         if self.operands > draws.LARGEST_MODULUS:
@@ -162,7 +163,8 @@ class Addition(Task):
                 f"{self.sum_digits(length)}, got {self.num_hints}."
             )
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         numbers_rng, head_rng, blanks_rng = jax.random.split(rng, 3)
         which_word, hint_word = draws.words(head_rng, 2)
         rows = jnp.arange(self.operands)

@@ -5,11 +5,11 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.encodings.choices import check_choice
 from ropejax.settings import make_tuples
 from ropejax.tasks import draws
 from ropejax.tasks.addition import WIDTHS, Addition
 from ropejax.tasks.base import Example, Task
-from ropejax.tasks.copy_string import check_one_of
 from ropejax.typing import Rng
 
 SIZES = {"input": 2, "computation": 2, "output": 1, "carry": 1, "remaining": 0}
@@ -64,10 +64,10 @@ class AdditionScratchpad(Task):
 
     def __post_init__(self):
         make_tuples(self)
-        check_one_of("widths", self.widths, WIDTHS[:2])
-        check_one_of("scored", self.scored, ("all", "answer"))
+        check_choice("widths", self.widths, WIDTHS[:2])
+        check_choice("scored", self.scored, ("all", "answer"))
         for part in self.parts:
-            check_one_of("parts", part, tuple(SIZES))
+            check_choice("parts", part, tuple(SIZES))
         if not self.parts or len(set(self.parts)) < len(self.parts):
             raise ValueError(
                 f"parts must name one part or more, each once, got {self.parts}; "
@@ -102,8 +102,9 @@ class AdditionScratchpad(Task):
         """See `Task.check_length`."""
         self.problem.check_length(length)
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
-        text, total, _ = self.problem._sample_row(rng, length, max_length)
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
+        text, total, _ = self.problem.sample_row(rng, length, max_length)
         size = self.output_length(max_length)
         step = jnp.arange(max_length)
         start = self._start(step, length)[:, None]

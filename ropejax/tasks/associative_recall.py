@@ -37,7 +37,8 @@ class AssociativeRecall(KeyLookup):
     title = "Associative Recall"
     summary = "the value that goes with a key in this row"
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         head_rng, keys_rng, book_rng = jax.random.split(rng, 3)
         keys = draws.symbols(keys_rng, num_pairs(max_length), self.num_keys)
         book = draws.symbols(book_rng, self.num_keys, self.num_values)

@@ -63,7 +63,7 @@ class Batch(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One unpadded-by-layout example: what a task's `_sample_row` returns.
+    """One unpadded-by-layout example: what a task's `sample_row` returns.
 
     Attributes:
         inputs: symbols `[X]`; entries past the row's length are ignored.
@@ -83,8 +83,8 @@ class Task(Settings):
     """A task of the benchmark: settings, alphabets, and a sampler.
 
     Subclasses set the class attributes, `input_vocab`, `output_vocab`, `output_length`
-    and `_sample_row`; layout, masks and batching are done here, once. Tasks outside the
-    Chomsky-hierarchy benchmark have no level, and name the group that lists show.
+    and `sample_row`; layout, masks and batching are done here, once. Tasks outside the
+    Chomsky-hierarchy benchmark have no level, and name their group.
     """
 
     title: ClassVar[str]
@@ -99,12 +99,12 @@ class Task(Settings):
     @property
     def input_vocab(self) -> int:
         """Number of different input symbols, the placeholder not counted."""
-        raise NotImplementedError
+        raise _unwritten(self, "input_vocab")
 
     @property
     def output_vocab(self) -> int:
         """Number of different output symbols (the classes of the answer)."""
-        raise NotImplementedError
+        raise _unwritten(self, "output_vocab")
 
     @property
     def placeholder(self) -> int:
@@ -147,7 +147,7 @@ class Task(Settings):
 
     def output_length(self, length):
         """Number of output symbols for an input of `length` symbols (int or traced)."""
-        raise NotImplementedError
+        raise _unwritten(self, "output_length")
 
     def num_tokens(self, length):
         """Number of tokens the model reads for `length`: input and placeholders.
@@ -157,9 +157,20 @@ class Task(Settings):
         """
         return self.input_length(length) + self.output_length(length)
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
-        """Draws one example of a traced `length` into arrays sized for `max_length`."""
-        raise NotImplementedError
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example into arrays sized for `max_length`.
+
+        A row must not change with `max_length`: draw one-dimensionally, as
+        `jax.random.randint(rng, (max_length,), ...)` does, whose draws are prefixes of
+        longer ones, and let `length` say where the row ends. What is behind it in the
+        arrays is not looked at.
+
+        Args:
+            rng: PRNG key of this row alone.
+            length: number of input symbols, traced.
+            max_length: the longest that the arrays must hold (static).
+        """
+        raise _unwritten(self, "sample_row")
 
     def check_length(self, length: int) -> None:
         """Raises ValueError if no example of this (static) `length` exists."""
@@ -214,7 +225,7 @@ class Task(Settings):
 
     def _layout(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Batch:
         """One row: input, placeholders and padding at their places."""
-        example = self._sample_row(rng, length, max_length)
+        example = self.sample_row(rng, length, max_length)
         if self.in_place:
             return self._layout_in_place(example, length, max_length)
         num_inputs, num_outputs = self.input_length(length), self.output_length(length)
@@ -252,6 +263,13 @@ class Task(Settings):
             score_mask=asked,
             lengths=jnp.asarray(length, jnp.int32),
         )
+
+
+def _unwritten(task: Task, name: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"{type(task).__name__} does not define {name}, which every task must; "
+        "ropejax.tasks.Task says what it is."
+    )
 
 
 def _checked_lengths(lengths, max_length: int) -> Int[Array, " B"]:

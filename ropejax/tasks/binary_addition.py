@@ -60,7 +60,8 @@ class BinaryAddition(Task):
         """Room for the sum and the end symbol."""
         return length + 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         inputs, first, second = binary.draw_pair(rng, length, max_length, _PLUS)
         total = binary.add(first, second)
         count = jnp.maximum(binary.num_digits(total), 1)  # zero is written 0

@@ -63,7 +63,8 @@ class BinaryMultiplication(Task):
         """Room for the product and the end symbol."""
         return length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         inputs, first, second = binary.draw_pair(rng, length, max_length, _TIMES)
         product = binary.multiply(first, second)
         # Without a pair the product is zero, and is written in length - 1 digits.

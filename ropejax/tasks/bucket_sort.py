@@ -55,7 +55,8 @@ class BucketSort(Task):
         """As long as the input."""
         return length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string = draws.symbols(rng, max_length, self.vocab_size)
         is_input = jnp.arange(max_length) < length
         return Example(string, jnp.sort(jnp.where(is_input, string, self.vocab_size)))

@@ -51,7 +51,8 @@ class ComputeSqrt(Task):
         """Half of the input's length, rounded up."""
         return (length + 1) // 2
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         word_rng, bits_rng = jax.random.split(rng)
         bits = draws.symbols(bits_rng, max_length, 2)
         bits = binary.nonzero(bits, 0, length, draws.words(word_rng, 1)[0])

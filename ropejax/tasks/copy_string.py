@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.encodings.choices import check_choice
 from ropejax.tasks import draws
 from ropejax.tasks.base import Example, Task
 from ropejax.typing import Rng
@@ -47,7 +48,7 @@ class CopyString(Task):
 
     def __post_init__(self):
         draws.check_alphabet("vocab_size", self.vocab_size)
-        check_one_of("content", self.content, CONTENTS)
+        check_choice("content", self.content, CONTENTS)
         check_at_least("times", self.times, 1)
 
     @property
@@ -73,7 +74,8 @@ class CopyString(Task):
                 f"{self.vocab_size}; raise vocab_size."
             )
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string = self._string(rng, max_length)
         place = jnp.arange(self.times * max_length)
         return Example(string, string[place % length])
@@ -90,12 +92,6 @@ class CopyString(Task):
         place = jnp.arange(max_length)
         latest = jax.lax.cummax(jnp.where(stay & (place > 0), 0, place))
         return fresh[latest]
-
-
-def check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Raises ValueError unless `value` is one of `known`; `name` is reported."""
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
 
 
 def check_at_least(name: str, value: int, least: int) -> None:

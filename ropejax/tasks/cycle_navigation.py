@@ -56,7 +56,8 @@ class CycleNavigation(Task):
         """One symbol."""
         return 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         moves = draws.symbols(rng, max_length, self.input_vocab)
         steps = jnp.where(jnp.arange(max_length) < length, moves - 1, 0)
         return Example(moves, jnp.atleast_1d(jnp.sum(steps) % self.cycle_length))

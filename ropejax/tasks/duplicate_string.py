@@ -55,7 +55,8 @@ class DuplicateString(Task):
         """Twice as long as the input."""
         return 2 * length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string = draws.symbols(rng, max_length, self.vocab_size)
         place = jnp.arange(2 * max_length)
         index = jnp.where(place < length, place, place - length)

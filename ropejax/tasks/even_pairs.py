@@ -47,7 +47,8 @@ class EvenPairs(Task):
         """One symbol."""
         return 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string = draws.symbols(rng, max_length, self.input_vocab)
         # Each change flips the symbol: after an even number it is the first one again.
         is_odd = string[0] ^ string[length - 1]

@@ -60,7 +60,8 @@ class InductionHeads(Task):
         """One symbol."""
         return 1 + 0 * length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string_rng, place_rng = jax.random.split(rng)
         count = self.input_length(length)
         string = draws.symbols(

@@ -65,7 +65,8 @@ class KeyLookup(Task):
         """One symbol."""
         return 1 + 0 * length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         head_rng, keys_rng, values_rng = jax.random.split(rng, 3)
         room = num_pairs(max_length)
         asked_word, place_word = draws.words(head_rng, 2)

@@ -91,7 +91,8 @@ class MaskedText(TextTask):
         count = (round(self.rate * 1000) * length + 500) // 1000
         return max(count, 1) if isinstance(count, int) else jnp.maximum(count, 1)
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         text_rng, place_rng, how_rng, other_rng = jax.random.split(rng, 4)
         text = self.text(text_rng, length, max_length)
         words = draws.words(place_rng, max_length)

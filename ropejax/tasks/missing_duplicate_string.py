@@ -54,7 +54,8 @@ class MissingDuplicateString(Task):
         """One symbol."""
         return 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string_rng, missing_rng = jax.random.split(rng)
         string = draws.symbols(string_rng, max_length, 2)
         half = length // 2

@@ -65,7 +65,8 @@ class ModularArithmetic(Task):
         """One symbol."""
         return 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         max_length = self.input_length(max_length)
         # One draw serves both roles of a place: a digit, or one of three operators.
         drawn = draws.symbols(rng, max_length, 3 * self.modulus)

@@ -53,6 +53,7 @@ class NextSymbol(TextTask):
         """The text's symbols."""
         return self.text_symbols
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         text = self.text(rng, length + 1, max_length + 1)
         return Example(text[:-1], text[1:])

@@ -56,7 +56,8 @@ class OddsFirst(Task):
         """As long as the input."""
         return length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string = draws.symbols(rng, max_length, self.vocab_size)
         num_odd = (length + 1) // 2
         place = jnp.arange(max_length)

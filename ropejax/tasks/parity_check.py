@@ -48,7 +48,8 @@ class ParityCheck(Task):
         """One symbol."""
         return 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string = draws.symbols(rng, max_length, self.input_vocab)
         ones = jnp.sum(jnp.where(jnp.arange(max_length) < length, string, 0))
         return Example(string, jnp.atleast_1d(ones % 2))

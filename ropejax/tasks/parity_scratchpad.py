@@ -5,9 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.encodings.choices import check_choice
 from ropejax.tasks import draws
 from ropejax.tasks.base import Example, Task
-from ropejax.tasks.copy_string import check_one_of
 from ropejax.typing import Rng
 
 
@@ -44,7 +44,7 @@ class ParityScratchpad(Task):
     scored: str = "all"
 
     def __post_init__(self):
-        check_one_of("scored", self.scored, ("all", "answer"))
+        check_choice("scored", self.scored, ("all", "answer"))
 
     @property
     def input_vocab(self) -> int:
@@ -60,7 +60,8 @@ class ParityScratchpad(Task):
         """A parity for each bit, and the bit itself if it is copied."""
         return 2 * length if self.copy_input else length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         bits = draws.symbols(rng, max_length, 2)
         parities = jnp.cumsum(bits) % 2
         answer = parities

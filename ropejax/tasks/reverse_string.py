@@ -54,7 +54,8 @@ class ReverseString(Task):
         """As long as the input."""
         return length
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         string = draws.symbols(rng, max_length, self.vocab_size)
         place = jnp.arange(max_length)
         return Example(string, string[jnp.maximum(length - 1 - place, 0)])

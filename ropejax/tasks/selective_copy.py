@@ -60,7 +60,8 @@ class SelectiveCopy(Task):
         """One in `spacing` symbols, rounded up."""
         return (length + self.spacing - 1) // self.spacing
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         symbols_rng, places_rng = jax.random.split(rng)
         count = self.output_length(length)
         room = self.output_length(max_length)

@@ -64,7 +64,8 @@ class SolveEquation(Task):
         """One symbol."""
         return 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         codes = expressions.Codes(
             plus=self.modulus,
             minus=self.modulus + 1,

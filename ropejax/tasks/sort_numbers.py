@@ -70,7 +70,8 @@ class SortNumbers(Task):
         """As long as the input."""
         return self.input_length(length)
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         digits = draws.symbols(rng, self.input_length(max_length), self.base)
         weights = self.base ** jnp.arange(self.width - 1, -1, -1)
         numbers = jnp.sum(digits.reshape(-1, self.width) * weights, axis=1)

@@ -62,7 +62,8 @@ class StackManipulation(Task):
         """A full stack and the end symbol."""
         return length + 1
 
-    def _sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+    def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
+        """Draws one example, as `Task.sample_row` says."""
         size_rng, symbols_rng = jax.random.split(rng)
         word = draws.words(size_rng, 1)[0]
         stack_size = 1 + draws.below(word, jnp.maximum(length - 1, 1))

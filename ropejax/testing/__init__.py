@@ -1,15 +1,25 @@
-"""Checks that hold a position encoding to the contract, for its author's own tests.
+"""Checks that hold what users write to the contracts, for their own tests.
 
 `check_encoding(MyEncoding())` runs attention under an encoding in every way that the
 library will: compiled, mapped, in half precision, with padding, decoding from a cache,
 with keys stored in any order. It says which promise is broken. It knows no method by
-name, so an encoding that passes works with everything else.
+name, so an encoding that passes works with everything else. `check_task(MyTask())` and
+`check_positions(MyScheme())` do the same for a task's sampler and a position scheme.
 """
 
-from ropejax.testing.checks import check_description as check_description
-from ropejax.testing.checks import check_encoding as check_encoding
-from ropejax.testing.checks import variants as variants
-from ropejax.testing.running import DIMS as DIMS
-from ropejax.testing.running import Inputs as Inputs
-from ropejax.testing.running import example as example
-from ropejax.testing.running import run as run
+from ropejax.testing.checks import check_description, check_encoding, variants
+from ropejax.testing.positions import check_positions
+from ropejax.testing.running import DIMS, Inputs, example, run
+from ropejax.testing.tasks import check_task
+
+__all__ = [
+    "DIMS",
+    "Inputs",
+    "check_description",
+    "check_encoding",
+    "check_positions",
+    "check_task",
+    "example",
+    "run",
+    "variants",
+]

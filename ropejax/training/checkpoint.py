@@ -21,7 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+from orbax.checkpoint.checkpoint_managers import (
+    AnyPreservationPolicy,
+    BestN,
+    CustomSteps,
+    LatestN,
+)
 
 from ropejax.training.checkpoint_agreement import gathered, largest
 from ropejax.training.checkpoint_files import (
@@ -54,7 +59,7 @@ class Checkpoints:
 
     Args:
         directory: a folder of its own; made if absent.
-        keep: how many of the newest to keep.
+        keep: how many of the newest to keep; one of step 0 always stays.
         keep_best: also keep the one with the lowest loss among those saved.
         metadata: JSON values stored with each checkpoint, such as the run's config; or
             a function that returns them when a state is saved.
@@ -92,8 +97,11 @@ class Checkpoints:
             )
         else:
             best = [BestN(get_metric_fn=_minus_loss, n=1)] if keep_best else []
+            first = CustomSteps(steps=[0])  # parameters that were given, if any
             options = ocp.CheckpointManagerOptions(
-                preservation_policy=AnyPreservationPolicy([LatestN(n=keep), *best]),
+                preservation_policy=AnyPreservationPolicy(
+                    [LatestN(n=keep), first, *best]
+                ),
                 best_fn=_minus_loss,
                 cleanup_tmp_directories=True,
             )
@@ -137,8 +145,18 @@ class Checkpoints:
             if state is not None:
                 self._set_aside(damaged)
                 return state
+            if self._read_only and not (self.directory / str(step)).exists():
+                continue  # the run that is going on has newer ones
             damaged.append(step)
             _warn(f"{self.directory / str(step)} is damaged", reason)
+        if found and self._read_only:
+            self._manager.reload()
+            if self._common_steps() != found:
+                return self.latest(like)
+            raise ValueError(
+                f"none of the checkpoints {found} in {self.directory} can be read; "
+                "the command that trains there starts from step 0 once they are gone."
+            )
         if found:
             raise ValueError(
                 f"none of the checkpoints {found} in {self.directory} can be read; "
@@ -172,7 +190,7 @@ class Checkpoints:
         leaves = jax.tree.map(jnp.copy, leaves_of(state))
         numbers = {name: raw(leaf) for name, leaf in leaves.items()}
         about = {
-            "leaves": {name: describe(leaf) for name, leaf in leaves.items()},
+            "leaves": {name: describe(name, leaf) for name, leaf in leaves.items()},
             "checksums": {name: checksum(leaf) for name, leaf in leaves.items()},
             "metadata": _json_values(self._metadata()),
         }

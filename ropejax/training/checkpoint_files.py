@@ -23,9 +23,15 @@ def check_readable(checkpoint: pathlib.Path) -> None:
 
     Args:
         checkpoint: the folder of one step.
+
+    Raises:
+        UnreadableError: if there is such a file.
+        FileNotFoundError: if one was deleted meanwhile.
     """
     for path in [checkpoint, *sorted(checkpoint.rglob("*"))]:
         wanted = os.R_OK | os.X_OK if path.is_dir() else os.R_OK
+        if not os.path.lexists(path):
+            raise FileNotFoundError(f"{path} is gone")
         if not os.access(path, wanted):
             raise UnreadableError(
                 f"{path} cannot be read ({os.strerror(errno.EACCES)}); make it "

@@ -11,6 +11,9 @@ from jaxtyping import Array, UInt32
 
 from ropejax.training.step import TrainState
 
+_FIXED = ("rng", "length_rng")
+"""Leaves that are the same in every step of a run."""
+
 
 class OtherStateError(Exception):
     """The checkpoint is whole, but of another model or optimizer."""
@@ -40,9 +43,12 @@ def undo_raw(numbers: jax.Array, leaf: jax.Array) -> jax.Array:
     return numbers
 
 
-def describe(leaf: jax.Array) -> str:
-    """Dtype and shape; of keys their value too, which only another seed changes."""
-    if is_key(leaf):
+def describe(name: str, leaf: jax.Array) -> str:
+    """Dtype and shape; of the state's keys their value, which only a seed changes.
+
+    Keys that an optimizer holds (noise on gradients) change with every step.
+    """
+    if is_key(leaf) and name in _FIXED:
         return f"{leaf.dtype} {np.asarray(raw(leaf)).tolist()}"
     return f"{leaf.dtype}{list(leaf.shape)}"
 
@@ -99,7 +105,7 @@ def check_same(
         found: descriptions of what it holds.
         wanted: the leaves that are to be read.
     """
-    ours = {name: describe(leaf) for name, leaf in wanted.items()}
+    ours = {name: describe(name, leaf) for name, leaf in wanted.items()}
     lines = [
         f"{name}: {found.get(name, 'absent')} there, {ours.get(name, 'absent')} here"
         for name in sorted(found.keys() | ours.keys())

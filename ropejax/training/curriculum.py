@@ -154,6 +154,41 @@ class ReverseExponential(Curriculum):
         return lengths[chosen]
 
 
+_TRIED = (0, 1, 10, 100, 1000, 10_000, 100_000, 1_000_000)
+"""Steps at which a curriculum of one's own is asked for lengths."""
+
+
+def check_curriculum(curriculum: Curriculum) -> None:
+    """Raises ValueError where a curriculum of one's own gives what is no length.
+
+    In the compiled step nothing could be refused, and a row that is too long would be
+    cut. Those of the catalogue are as they should be.
+
+    Args:
+        curriculum: a function of a PRNG key and a step, with `max_length`.
+    """
+    if type(curriculum) in CURRICULA.values():
+        return
+    name = type(curriculum).__name__
+    rng, step = jax.random.key(0), jnp.int32(0)
+    given = jax.eval_shape(curriculum, rng, step)
+    shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
+    if shape != () or not jnp.issubdtype(dtype, jnp.integer):
+        raise ValueError(
+            f"curriculum {name} must return one integer, got shape {shape}, {dtype}."
+        )
+    keys, steps = jax.random.split(rng, (len(_TRIED), 64)), jnp.asarray(_TRIED)
+    each = jax.vmap(jax.vmap(curriculum, (0, None)))
+    lengths = jax.device_get(jax.jit(each)(keys, steps))
+    for step, found in zip(_TRIED, lengths, strict=True):
+        low, high = int(found.min()), int(found.max())
+        if low < 1 or high > curriculum.max_length:
+            raise ValueError(
+                f"curriculum {name} gives lengths from {low} to {high} at step {step}; "
+                f"they must lie in 1 .. max_length={curriculum.max_length}."
+            )
+
+
 def _check_count(**given: int) -> None:
     for name, number in given.items():
         if number < 1:

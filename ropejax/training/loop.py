@@ -9,6 +9,7 @@ import numpy as np
 
 from ropejax.seeds import whole_seed
 from ropejax.training.nonfinite import NonFiniteError
+from ropejax.training.starting import start_from
 from ropejax.training.step import (
     Recipe,
     StepMetrics,
@@ -16,7 +17,14 @@ from ropejax.training.step import (
     init_state,
     train_steps,
 )
+from ropejax.typing import Params
 from ropejax.whole_numbers import whole_number
+
+MOST_STEPS = 2**31 - 1
+"""Steps are counted by an int32."""
+
+MOST_PER_DISPATCH = 2**20
+"""Metrics of so many steps are kept on the device until the host looks at them."""
 
 
 class Progress(NamedTuple):
@@ -59,6 +67,7 @@ def train(
     saver: Saver | None = None,
     on_dispatch: Callable[[Progress], None] | None = None,
     start: TrainState | None = None,
+    params: Params | None = None,
 ) -> TrainState:
     """Trains to `steps` steps, resuming from the newest checkpoint if there is one.
 
@@ -77,22 +86,33 @@ def train(
         saver: where checkpoints are, or None.
         on_dispatch: called after each dispatch, before its state is saved.
         start: what `newest_state` returned, for one who has asked already; its buffers
-            are reused. Seeds are not looked at then.
+            are reused. Seeds and `params` are not looked at then.
+        params: what training begins with where there is no checkpoint, such as those of
+            an earlier run; the model's own initial ones if None. They are copied.
 
     Returns:
         The state after `steps` steps.
 
     Raises:
         ValueError: if a number is not whole or out of range (seeds: 0 .. 2**31 - 1),
-            or the checkpoint is past `steps`.
+            the checkpoint is past `steps`, or `params` are not the model's.
         NonFiniteError: if a loss or gradient is not finite, under the policy "stop".
     """
-    steps = whole_number("steps", steps, least=1)
+    steps = whole_number("steps", steps, least=1, most=MOST_STEPS)
     save_every = whole_number("save_every", save_every, least=1)
-    steps_per_dispatch = whole_number("steps_per_dispatch", steps_per_dispatch, least=1)
+    steps_per_dispatch = whole_number(
+        "steps_per_dispatch", steps_per_dispatch, least=1, most=MOST_PER_DISPATCH
+    )
     state = start
+    if not (start is None or isinstance(start, TrainState)):
+        raise ValueError(
+            f"start must be a TrainState, got a {type(start).__name__}; parameters are "
+            "given as params."
+        )
     if state is None:
-        state = newest_state(recipe, seed=seed, length_seed=length_seed, saver=saver)
+        state = newest_state(
+            recipe, seed=seed, length_seed=length_seed, saver=saver, params=params
+        )
     done = int(state.step)
     if done > steps:
         raise ValueError(
@@ -124,6 +144,7 @@ def newest_state(
     seed: int = 0,
     length_seed: int | None = None,
     saver: Saver | None = None,
+    params: Params | None = None,
 ) -> TrainState:
     """Returns the newest state that can be read, or the one before the first step.
 
@@ -132,16 +153,26 @@ def newest_state(
         seed: see `train`.
         length_seed: see `train`.
         saver: where checkpoints are, or None.
+        params: see `train`.
 
     Raises:
-        ValueError: if a seed is not in 0 .. 2**31 - 1, or no checkpoint can be read.
+        ValueError: if a seed is not in 0 .. 2**31 - 1, no checkpoint can be read, or
+            the model has other parameters than `params`.
     """
+    if not (saver is None or hasattr(saver, "latest")):
+        raise ValueError(
+            "saver must be like ropejax.training.checkpoint.Checkpoints(folder), got "
+            f"{saver!r}."
+        )
     if recipe.sharding is not None:
         recipe.sharding.check_one_model()
     whole_seed("seed", seed)
     if length_seed is not None:
         whole_seed("length_seed", length_seed)
-    state = init_state(recipe, seed, length_seed)
+    if params is None:
+        state = init_state(recipe, seed, length_seed)
+    else:
+        state = start_from(recipe, params, seed=seed, length_seed=length_seed)
     return state if saver is None else saver.latest(like=state) or state
 
 

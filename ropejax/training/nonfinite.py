@@ -5,12 +5,13 @@ that is not finite is told from the others inside the compiled program, where it
 parameters can still be refused.
 """
 
-import difflib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
+
+from ropejax.encodings.choices import check_choice
 
 POLICIES = ("stop", "skip", "count")
 """stop: stand still before that step; skip: change no parameter; count: nothing."""
@@ -34,13 +35,7 @@ class NonFiniteError(RuntimeError):
 
 def check_policy(policy: str) -> None:
     """Raises ValueError, with the nearest name, for what is no policy."""
-    if policy in POLICIES:
-        return
-    close = difflib.get_close_matches(str(policy), POLICIES, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(
-        f"nonfinite must be one of {', '.join(POLICIES)}, got {policy!r}{hint}"
-    )
+    check_choice("nonfinite", policy, POLICIES)
 
 
 def is_finite(metrics) -> Bool[Array, "*steps"]:

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ropejax.seeds import whole_seed
+from ropejax.training.loop import MOST_PER_DISPATCH, MOST_STEPS
 from ropejax.training.members import Member, check_members, strong
 from ropejax.training.population import (
     Population,
@@ -112,9 +113,11 @@ def train_population(
             f"{len(savers)} for {len(members)} members."
         )
     at_once = members_at_once(population, len(members)) if at_once is None else at_once
-    steps = whole_number("steps", steps, least=1)
+    steps = whole_number("steps", steps, least=1, most=MOST_STEPS)
     at_once = whole_number("at_once", at_once, least=1)
-    steps_per_dispatch = whole_number("steps_per_dispatch", steps_per_dispatch, least=1)
+    steps_per_dispatch = whole_number(
+        "steps_per_dispatch", steps_per_dispatch, least=1, most=MOST_PER_DISPATCH
+    )
     save_every = whole_number("save_every", save_every, least=1)
     whole_seed("length_seed", length_seed)
     check_mesh(population, mesh)

@@ -10,7 +10,7 @@ from ropejax.settings import Settings
 from ropejax.sharding import Sharding
 from ropejax.tasks.base import Task
 from ropejax.training.alphabets import check_alphabets
-from ropejax.training.curriculum import Curriculum
+from ropejax.training.curriculum import Curriculum, check_curriculum
 from ropejax.training.nonfinite import check_policy
 from ropejax.training.places import check_reach
 from ropejax.training.progressive import ProgressiveLoss
@@ -82,6 +82,7 @@ class Recipe(Settings):
                 f"the largest bucket, {self.buckets[-1]}, must hold the curriculum's "
                 f"longest length, {self.curriculum.max_length}."
             )
+        check_curriculum(self.curriculum)
         check_alphabets(self.model, self.task)
         for length in self.buckets:
             self.task.check_length(length)

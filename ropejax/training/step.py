@@ -104,10 +104,11 @@ def init_state(
         rng=rng,
         length_rng=jax.random.fold_in(length_rng, 1),
     )
-    return _placed(recipe, state)
+    return placed(recipe, state)
 
 
-def _placed(recipe: Recipe, state: TrainState) -> TrainState:
+def placed(recipe: Recipe, state: TrainState) -> TrainState:
+    """Returns a state spread over the recipe's mesh; as it is without one."""
     if recipe.sharding is None:
         return state
     where = recipe.sharding.state(recipe.model, state)
@@ -198,9 +199,14 @@ def update(
     grads, sums = gradients(
         recipe, state.params, batch, placement, dropout_rng, step_loops(recipe, state)
     )
-    updates, opt_state = recipe.optimizer.update(grads, state.opt_state, state.params)
+    # Some look at the loss, as those that lower their rate on a plateau.
+    loss = sums.loss / sums.outputs
+    optimizer = optax.with_extra_args_support(recipe.optimizer)
+    updates, opt_state = optimizer.update(
+        grads, state.opt_state, state.params, value=loss
+    )
     metrics = StepMetrics(
-        loss=sums.loss / sums.outputs,
+        loss=loss,
         accuracy=sums.correct / sums.scored,
         grad_norm=optax.tree.norm(grads),
         length=jnp.int32(0),
@@ -215,7 +221,7 @@ def update(
     state = unless_finite(recipe.nonfinite, is_finite(metrics), state, after)
     if recipe.sharding is not None:
         metrics = recipe.sharding.everywhere(metrics)
-    return _placed(recipe, state), metrics
+    return placed(recipe, state), metrics
 
 
 def train_step(recipe: Recipe, state: TrainState) -> tuple[TrainState, StepMetrics]:

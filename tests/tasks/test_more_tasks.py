@@ -305,6 +305,7 @@ def test_answers_cannot_be_guessed_without_the_input(text, expected):
         ("addition base=1", "base=1"),
         ("addition operands=1", "operands must be at least 2"),
         ("addition order='backwards'", "order must be one of reversed, answer"),
+        ("addition order='reverse'", "got 'reverse'. Did you mean 'reversed'"),
         ("addition blank_every=-1", "blank_every must be at least 0"),
         ("addition running_sums=True, terminate=True", "set terminate=False"),
         ("addition_scratchpad parts=()", "without a scratchpad the task is Addition"),

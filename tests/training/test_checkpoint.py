@@ -474,6 +474,23 @@ def test_reading_beside_a_running_run_changes_nothing(tmp_path):
     assert sorted(tmp_path.rglob("*")) == files
 
 
+def test_what_a_running_run_drops_meanwhile_is_not_called_damaged(tmp_path):
+    """Its only checkpoint went after the folder was opened; the next one is read."""
+    save_some(tmp_path, [1])
+    reader = Checkpoints(tmp_path, read_only=True)
+    assert reader.steps() == [1]
+    save_some(tmp_path, [2], keep=1, keep_best=False)
+    assert not (tmp_path / "1").exists()
+    assert int(reader.latest(a_state(0)).step) == 2
+    spoil_the_description(tmp_path / "2")
+    with (
+        pytest.warns(CheckpointWarning, match="/2 is damaged"),
+        pytest.raises(ValueError, match=r"none of the checkpoints \[2\] .* once they"),
+    ):
+        reader.latest(a_state(0))
+    reader.close()
+
+
 # Kills
 
 

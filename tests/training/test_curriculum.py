@@ -1,5 +1,6 @@
 """Length curricula against their stated distributions."""
 
+import dataclasses
 import math
 
 import jax
@@ -9,11 +10,13 @@ import pytest
 
 from ropejax.training.curriculum import (
     CURRICULA,
+    Curriculum,
     Fixed,
     Increasing,
     ReverseExponential,
     Uniform,
 )
+from tests.training.tiny import tiny_recipe
 
 pytestmark = pytest.mark.fast
 
@@ -103,3 +106,40 @@ def test_lengths_below_one_are_refused(make):
 def test_options_out_of_range_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@dataclasses.dataclass(frozen=True)
+class Own(Curriculum):
+    """A curriculum as a user would write it."""
+
+    fault: str = ""
+
+    def __call__(self, rng, step):
+        if self.fault == "long":
+            return jnp.where(step > 500, self.max_length + 1, 2)
+        if self.fault == "zero":
+            return jax.random.randint(rng, (), 0, self.max_length)
+        if self.fault == "float":
+            return jax.random.uniform(rng) * 3 + 1
+        if self.fault == "several":
+            return jnp.arange(3) + 1
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            "long",
+            "gives lengths from 6 to 6 at step 1000; they must lie in 1",
+        ),
+        ("zero", "curriculum Own gives lengths from 0 to"),
+        ("float", r"curriculum Own must return one integer, got shape \(\), float32"),
+        ("several", r"must return one integer, got shape \(3,\), int32"),
+    ],
+)
+def test_lengths_that_are_none_are_refused_before_training(fault, message):
+    """Compiled steps cut rows that are too long, and said nothing."""
+    assert tiny_recipe(curriculum=Own(6)).curriculum(None, 0) == 3
+    with pytest.raises(ValueError, match=message):
+        tiny_recipe(curriculum=Own(5, fault))

@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 
 from ropejax.encodings import Learned, Rotary, compose
+from ropejax.evaluation import evaluate
 from ropejax.nn import LayerKind
 from ropejax.positions import Abacus, Consecutive
 from ropejax.tasks import BucketSort, EvenPairs, ReverseString
-from ropejax.training import train
+from ropejax.training import init_state, train
 from tests.training.tiny import tiny_recipe
 
 pytestmark = pytest.mark.fast
@@ -35,6 +36,36 @@ def model_with(encoding):
 def test_what_does_not_go_together_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(tiny_recipe(), **changes)
+
+
+def test_arguments_of_training_of_another_kind_are_named():
+    recipe = tiny_recipe()
+    params = init_state(recipe, 0).params
+    other = init_state(tiny_recipe(encoding="t5"), 0)
+    for given, message in (
+        ({"saver": "runs/a"}, r"saver must be like .*Checkpoints\(folder\), got 'runs"),
+        ({"start": params}, "start must be a TrainState, got a dict; .* as params"),
+        ({"params": other.params}, "kind_0/table: .* there, absent here"),
+        ({"params": other}, "A whole state was given; give its params"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(recipe, steps=1, **given)
+    with pytest.raises(ValueError, match="kind_0/table: .* there, absent here"):
+        recipe.model.bind(other.params)
+
+
+def test_what_is_scored_is_a_task_at_positions():
+    recipe = tiny_recipe()
+    for task, positions, message in (
+        (
+            EvenPairs,
+            Consecutive(),
+            r"task must be a Task, such as EvenPairs\(\), got",
+        ),
+        (EvenPairs(), Consecutive, "positions must be a PositionScheme, such as Cons"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate(recipe.model, {}, task, positions, [3])
 
 
 def test_a_model_may_know_more_symbols_than_the_task_has():

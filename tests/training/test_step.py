@@ -193,6 +193,9 @@ def test_step_counts_out_of_range_are_refused():
     for name in ("steps", "steps_per_dispatch", "save_every"):
         with pytest.raises(ValueError, match=name):
             train(tiny_recipe(), **{"steps": 1, name: 0})
+    for name in ("steps", "steps_per_dispatch"):
+        with pytest.raises(ValueError, match=f"{name} must be at most"):
+            train(tiny_recipe(), **{"steps": 1, name: 2**31})
 
 
 @pytest.mark.fast
