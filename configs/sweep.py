@@ -61,11 +61,10 @@ def zipped(fields: Mapping[str, Iterable[Any]]) -> Sweep:
 
 def union(*sweeps: Sequence[Point]) -> Sweep:
     """Returns the points of all sweeps, each once, in order of first appearance."""
-    found: Sweep = []
+    found: dict[frozenset, Point] = {}
     for point in itertools.chain(*sweeps):
-        if point not in found:
-            found.append(dict(point))
-    return found
+        found.setdefault(frozenset(map(_hashable, point.items())), dict(point))
+    return list(found.values())
 
 
 def where(sweep: Sequence[Point], keep: Callable[[Point], bool]) -> Sweep:
@@ -92,6 +91,15 @@ def _several(name: str, values: Iterable[Any]) -> list[Any]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must have a list of values, got {values!r}.")
     return list(values)
+
+
+def _hashable(item: tuple[str, Any]) -> tuple[str, Any]:
+    """Returns a field and its value, or text that stands for a value such as a list."""
+    try:
+        hash(item)
+    except TypeError:
+        return item[0], repr(item[1])
+    return item
 
 
 def _joined(points: Iterable[Point]) -> Point:

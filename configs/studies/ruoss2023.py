@@ -32,7 +32,7 @@ model and training):
                      and more steps, within 40 minutes of two cores a task, 3 seeds
 
 Cost, measured on a busy x86-64 server (AMD EPYC): mini 3.4 to 4.0 minutes of a core a
-run, 1.5 core-hours in all (0.9 by operations); further 9 to 21 minutes a run of Missing
+run, 1.5 core-hours in all (1.0 by operations); further 9 to 21 minutes a run of Missing
 Duplicate, 12 of Bucket Sort, 31 of Reverse String. Estimated from 1.6e10 operations a
 second of a core (`--dry-run`): full 810,000 core-hours, medium 8,100; ablations of mini
 scale 0.6 to 2, what_helps 1.3; scaled by what mini took, 1.7 times that. Not measured

@@ -6,12 +6,13 @@ r"""Looks into a trained run: its attention, reach, positions, shifts; draws the
 
 Of a study, one run of each setting is looked into: the first seed that is trained.
 Writes into the run's folder, under `analysis/`: analysis.json with every number, and
+pictures as PNG and PDF,
 
-    attention_entropy.png    spread of attention by length, of each layer
-    attention_distance.png   how far attended tokens are, by length
-    positions.png            positions and distances met at test, against training
-    receptive_field.png      gradient of outputs by input embeddings
-    offsets.png              likeness of hidden states at shifted positions
+    attention_entropy    spread of attention by length, of each layer
+    attention_distance   how far attended tokens are, by length
+    positions            positions and distances met at test, against training
+    receptive_field      gradient of outputs by input embeddings
+    offsets              likeness of hidden states at shifted positions
 """
 
 import pathlib

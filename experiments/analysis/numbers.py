@@ -56,6 +56,9 @@ def analyse_run(
         ValueError: if there is no run, it has no attention, or a length, the number of
             samples or the seed cannot be.
     """
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}.")
+    check_seed("seed", seed)
     run, state = open_run(folder)
     model, task = run.experiment.recipe.model, run.experiment.recipe.task
     if not isinstance(model, TransformerSpec):
@@ -63,9 +66,6 @@ def analyse_run(
             f"{folder} holds a run of model.kind={run.config['model']['kind']}; only "
             "the attention of encoders and decoders is analysed."
         )
-    if samples < 1:
-        raise ValueError(f"samples must be at least 1, got {samples}.")
-    check_seed("seed", seed)
     longest = run.config["train"]["max_length"]
     chosen = sorted(set(default_lengths(longest) if lengths is None else lengths))
     for length in chosen:

@@ -1,4 +1,4 @@
-"""The pictures of `experiments.analysis`: one PNG each, from its numbers alone."""
+"""The pictures of `experiments.analysis`: PNG and PDF, from its numbers alone."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.report.plot_style import COLOURS, GREY, MARKERS, STYLE
+from experiments.report.plot_style import COLOURS, GREY, MARKERS, STYLE, save
 
 Numbers = Mapping[str, Any]
 
@@ -20,16 +20,14 @@ def draw_all(numbers: Numbers, folder: pathlib.Path) -> list[pathlib.Path]:
 
     Args:
         numbers: what `experiments.analysis.numbers.analyse_run` returned.
-        folder: where the PNGs are written; made if absent.
+        folder: where they are written; made if absent.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, draw in PICTURES.items():
-        path = folder / f"{name}.png"
-        temporary = path.with_suffix(".tmp.png")
-        draw(numbers).savefig(temporary, dpi=160)
-        os.replace(temporary, path)
-        paths.append(path)
+        for drawn in save(draw(numbers), folder / f".{name}", ("png", "pdf")):
+            paths.append(folder / f"{name}{drawn.suffix}")
+            os.replace(drawn, paths[-1])
     return paths
 
 

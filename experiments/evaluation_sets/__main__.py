@@ -121,7 +121,7 @@ def parse_tasks(text: str) -> list:
     Raises:
         ValueError: for text that cannot be read, an unknown task or setting.
     """
-    from ropejax.tasks import ALL_TASKS
+    from ropejax.tasks import ALL_TASKS, Task
 
     if text.strip() == "all":
         return [cls() for cls in ALL_TASKS.values()]
@@ -129,7 +129,7 @@ def parse_tasks(text: str) -> list:
     # Commas within parentheses belong to a task's settings.
     for part in re.split(r",(?![^()]*\))", text):
         name, settings = options.split(part, "--tasks")
-        cls = options.look_up(name, ALL_TASKS, "--tasks")
+        cls = options.look_up(name, ALL_TASKS, "--tasks", Task)
         given = options.parse(settings, "--tasks", PARTS)
         tasks.append(options.construct(cls, given, "--tasks"))
     return tasks

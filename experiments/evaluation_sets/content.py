@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from experiments.building.imported import path_of
 from ropejax.seeds import check_seed
 from ropejax.tasks import ALL_TASKS, Autoregressive, Batch, Task
 from ropejax.training.buckets import grid_buckets
@@ -53,8 +54,8 @@ class SetKey:
     @property
     def name(self) -> str:
         """Name of the TFDS config: the folder's, and `tfds.data_source`'s."""
-        text = re.sub(r"[^A-Za-z0-9_.]+", "_", task_text(self.task)).strip("_")
-        return f"{text}-length_{self.length}-samples_{self.samples}-seed_{self.seed}"
+        of = f"length_{self.length}-samples_{self.samples}-seed_{self.seed}"
+        return f"{folder_text(self.task)}-{of}"
 
     def folder(self, data_dir: str | pathlib.Path) -> pathlib.Path:
         """Returns where the set is within `data_dir`."""
@@ -98,9 +99,18 @@ def _draw(
     return task.sample(rng, lengths, max_length=size, first_row=first)
 
 
+def folder_text(task: Task) -> str:
+    """Returns `task_text` in letters that a folder's name may have.
+
+    Two tasks may have one (`shift=-1` and `shift=1`): readers check which it is.
+    """
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", task_text(task)).strip("_")
+
+
 def task_text(task: Task) -> str:
     """Returns a task as configs name it, with the settings that are not default."""
-    name = next(name for name, cls in ALL_TASKS.items() if cls is type(task))
+    names = {cls: name for name, cls in ALL_TASKS.items()}
+    name = names.get(type(task)) or path_of(type(task))
     changed = [
         f"{field.name}={getattr(task, field.name)}"
         for field in dataclasses.fields(task)

@@ -4,16 +4,19 @@ import json
 import pathlib
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow_datasets as tfds
 
 from experiments.evaluation_sets.builder import SPLIT
 from experiments.evaluation_sets.content import (
+    NAME,
     VERSION,
     FixedSet,
     SetKey,
     content_hash,
+    folder_text,
     task_text,
 )
 from ropejax.tasks import Autoregressive, Task
@@ -36,10 +39,14 @@ def read_set(key: SetKey, data_dir: str | pathlib.Path) -> FixedSet:
             f"{command([key], data_dir)}"
         )
     try:
-        recorded = json.loads((folder / "metadata.json").read_text())["sha256"]
+        about = json.loads((folder / "metadata.json").read_text())
+        recorded = about["sha256"]
+        check_is_of(key, about, folder)
         source = tfds.builder_from_directory(folder).as_data_source(SPLIT)
         rows = tuple(source[at] for at in range(len(source)))
         found = content_hash(rows)
+    except OtherTaskError:
+        raise
     except Exception as error:  # whatever readers of JSON and array_record raise
         raise _damaged(key, data_dir, f"it cannot be read ({error})") from error
     if found != recorded:
@@ -47,6 +54,20 @@ def read_set(key: SetKey, data_dir: str | pathlib.Path) -> FixedSet:
             key, data_dir, f"its content has the hash {found}, not {recorded}"
         )
     return FixedSet(key, rows, recorded)
+
+
+class OtherTaskError(ValueError):
+    """A folder has the name of a set, and holds examples of another task."""
+
+
+def check_is_of(key: SetKey, about: Mapping[str, Any], folder: pathlib.Path) -> None:
+    """Raises OtherTaskError unless a set's metadata are of the task of its key."""
+    task, there = task_text(key.task), about.get("task")
+    if there not in (None, task):
+        raise OtherTaskError(
+            f"{folder} holds examples of {there}, not of {task}, which would have the "
+            "same name there; choose another --data-dir for these."
+        )
 
 
 def held_lengths(
@@ -59,11 +80,10 @@ def held_lengths(
         data_dir: where sets are.
     """
     own = task.task if isinstance(task, Autoregressive) else task
-    some = SetKey(own, 1, 1, 0)
-    start = some.name.removesuffix("-length_1-samples_1-seed_0")
-    numbers = re.compile(re.escape(start) + r"-length_(\d+)-samples_(\d+)-seed_(\d+)")
+    start = re.escape(folder_text(own))
+    numbers = re.compile(start + r"-length_(\d+)-samples_(\d+)-seed_(\d+)")
     found: dict[tuple[int, int], set[int]] = {}
-    for folder in some.folder(data_dir).parents[1].glob(f"*/{VERSION}"):
+    for folder in (pathlib.Path(data_dir) / NAME).glob(f"*/{VERSION}"):
         if match := numbers.fullmatch(folder.parent.name):
             length, samples, seed = map(int, match.groups())
             found.setdefault((samples, seed), set()).add(length)

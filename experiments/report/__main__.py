@@ -76,6 +76,7 @@ def make_report(
         "published": comparison.records(report.comparisons),
     }
     for name, rows in written.items():
+        (out / f"{name}.csv").unlink(missing_ok=True)  # of an earlier report
         if rows:
             (out / f"{name}.csv").write_text(records.csv_text(rows))
     lines = {
@@ -117,6 +118,8 @@ def _draw(
             )
     embedded = {}
     for name in report_text.PICTURES:
+        for suffix in _FORMATS:
+            (out / f"{name}.{suffix}").unlink(missing_ok=True)
         if name in figures:
             figure = figures[name]()
             embedded[name] = plot_style.png(figure)

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from experiments.results.store import Folders
+from experiments.results.walk import walk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +28,19 @@ def find(dirs: Folders) -> list[Analysis]:
     """Finds `analysis/*.png` beside `analysis/analysis.json`, at or under `dirs`."""
     found: dict[pathlib.Path, Analysis] = {}
     for top in [dirs] if isinstance(dirs, str | os.PathLike) else dirs:
-        for numbers in sorted(pathlib.Path(top).rglob("analysis/analysis.json")):
+        for numbers in sorted(_numbers(top)):
             folder = numbers.parent.resolve()
             pictures = tuple(sorted(folder.glob("[!.]*.png")))
             whole = tuple(p for p in pictures if not p.name.endswith(".tmp.png"))
             if whole:
                 found[folder] = Analysis(_name(numbers), whole)
     return list(found.values())
+
+
+def _numbers(top: str | os.PathLike) -> list[pathlib.Path]:
+    name = "analysis.json"
+    there = [f for f, files in walk(top) if f.name == "analysis" and name in files]
+    return [folder / name for folder in there]
 
 
 def command(stores: Sequence[pathlib.Path]) -> str:

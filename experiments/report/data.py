@@ -20,6 +20,7 @@ from experiments.report import (
 )
 from experiments.report import disagreements as disagreeing
 from experiments.report.analyses import Analysis
+from experiments.report.awaited import awaited
 from experiments.report.comparable import comparable, unlike_settings, unlike_tasks
 from experiments.report.comparison import Comparison
 from experiments.report.gains import Gain, gains
@@ -28,7 +29,7 @@ from experiments.report.mean_gain import MeanGain, mean_gain
 from experiments.report.missing import Gap
 from experiments.report.run_configs import Flat
 from experiments.report.summaries import Cell, RunSummary, group_cells
-from experiments.report.summarize import summarize_runs
+from experiments.report.summarize import COLUMNS, summarize_runs
 from experiments.results import same_names
 from experiments.results import store as results
 from experiments.results.shards import describe_damage
@@ -100,7 +101,10 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
                 results.compact(stores)
         # older rows too, so that runs in several folders are found
         kinds = ("evaluation", "training", "run", "damaged")
-        tables = results.read_kinds(stores, kinds, latest=False)
+        columns = {"training": ("loss", "accuracy"), "evaluation": COLUMNS}
+        if where:  # of any column
+            del columns["evaluation"]
+        tables = results.read_kinds(stores, kinds, latest=False, columns=columns)
     every_run = tables["run"]
     evaluation = results.keep_latest(tables["evaluation"], "evaluation")
     if not len(evaluation):
@@ -109,15 +113,17 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
             "'evaluation', which experiments.main writes at the end of a run and "
             "experiments.evaluate at any time"
         )
-    every = set(evaluation["run_id"].to_pylist())
+    every = set(pc.unique(evaluation["run_id"]).to_pylist())
     if where:
-        evaluation = _select(evaluation, where)
+        evaluation = select(evaluation, where)
     runs = summarize_runs(evaluation, placing.sweeps_of(stores))
     configs = run_configs.flat_configs(every_run)
     kept, notes = comparable(runs, configs)
     cells = list(levels.in_order(group_cells(kept)))
     counted = {run.run_id for run in runs}
     latest = results.keep_latest(every_run, "run")
+    scored = _scored(tables["evaluation"])
+    to_come = awaited(stores, scored)
     return Report(
         cells=cells,
         left_out=_without(runs, kept),
@@ -131,10 +137,10 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
             *missing.missing_lengths(cells, configs),
         ],
         damaged=_damaged(damaged, tables["damaged"]),
-        gaps=missing.missing_runs(cells),
-        absent=missing.missing_cells(cells),
+        gaps=missing.missing_runs(cells, to_come),
+        absent=missing.missing_cells(cells, to_come),
         unscored=missing.without_evaluation(latest, every),
-        unfinished=missing.of_studies(stores, _scored(tables["evaluation"])),
+        unfinished=missing.of_studies(stores, scored),
         gains=gains(cells),
         comparisons=comparison.compare(cells, configs=configs),
         gain=mean_gain(cells),
@@ -146,7 +152,12 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
     )
 
 
-def _select(evaluation: pa.Table, where: str) -> pa.Table:
+def select(evaluation: pa.Table, where: str) -> pa.Table:
+    """Keeps the rows that meet a condition.
+
+    Raises:
+        ValueError: if none does, or the condition is faulty.
+    """
     import duckdb  # slow to import, and seldom needed
 
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as database:
@@ -164,9 +175,8 @@ def _select(evaluation: pa.Table, where: str) -> pa.Table:
 
 
 def _scored(evaluation: pa.Table) -> set[tuple[str, str]]:
-    columns = (evaluation[name].to_pylist() for name in ("store", "run_id"))
-    pairs = set(zip(*columns, strict=True))
-    return {(store, same_names.stored_name(run_id)) for store, run_id in pairs}
+    pairs = evaluation.group_by(["store", "run_id"]).aggregate([]).to_pylist()
+    return {(one["store"], same_names.stored_name(one["run_id"])) for one in pairs}
 
 
 def _of_runs(table: pa.Table, run_ids: set[str]) -> pa.Table:

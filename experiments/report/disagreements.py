@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from experiments.report import run_configs
 from experiments.report.comparable import listed, ranges
@@ -108,12 +107,13 @@ def in_several_folders(evaluation: pa.Table) -> list[str]:
     Args:
         evaluation: rows of kind "evaluation", all of them (`latest=False`).
     """
-    found = evaluation.group_by("run_id").aggregate([("store", "distinct")])
-    several = found.filter(pc.greater(pc.list_value_length(found["store_distinct"]), 1))
+    folders: dict[str, list[str]] = {}
+    for row in evaluation.group_by(["run_id", "store"]).aggregate([]).to_pylist():
+        folders.setdefault(row["run_id"], []).append(row["store"])
     groups: dict[tuple[str, ...], list[str]] = {}
-    for row in several.to_pylist():
-        stores = tuple(sorted(row["store_distinct"]))
-        groups.setdefault(stores, []).append(row["run_id"])
+    for run_id, stores in folders.items():
+        if len(stores) > 1:
+            groups.setdefault(tuple(sorted(stores)), []).append(run_id)
     return [
         f"{_runs(len(runs))} evaluations in {' and '.join(stores)}: each counts "
         f"once, with the latest row of each length ({listed(sorted(runs))})"

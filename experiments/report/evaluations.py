@@ -83,13 +83,33 @@ def _last_steps(evaluation: pa.Table) -> pa.Table:
 
 def _codes(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     """Numbers, from 0, the combinations of values that occur in the columns `names`."""
-    total = np.zeros(len(table), np.int64)
+    total, bound = np.zeros(len(table), np.int64), 1
     for name in names:
-        column = table[name].combine_chunks()
-        encoded = column.dictionary_encode(null_encoding="encode")
-        total = total * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
-        total = np.unique(total, return_inverse=True)[1].reshape(-1)  # stay small
-    return total
+        values, codes = _encoded(table[name])
+        if bound * max(values, 1) > _LARGEST:
+            total, bound = _from_zero(total)
+        total = total * max(values, 1) + codes
+        bound *= max(values, 1)
+    return _from_zero(total)[0]
+
+
+_LARGEST = 2**62
+
+
+def _from_zero(numbers: np.ndarray) -> tuple[np.ndarray, int]:
+    """Numbers what occurs from 0, in its order; and says how much that is."""
+    values, places = np.unique(numbers, return_inverse=True)
+    return places.reshape(-1), max(len(values), 1)
+
+
+def _encoded(column: pa.ChunkedArray) -> tuple[int, np.ndarray]:
+    """Returns how many values a column has, null among them, and which each row has."""
+    if not pa.types.is_dictionary(column.type):
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        return len(encoded.dictionary), encoded.indices.to_numpy()
+    encoded = column.unify_dictionaries().combine_chunks()
+    number = len(encoded.dictionary)
+    return number + 1, pc.fill_null(encoded.indices, number).to_numpy()
 
 
 def _by_preference(table: pa.Table, which: np.ndarray) -> np.ndarray:

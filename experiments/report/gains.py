@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report import statistics, tables
+from experiments.report import significance, statistics, tables
 from experiments.report.levels import base_name, in_order
 from experiments.report.summaries import Cell
 
@@ -25,12 +25,14 @@ class Gain:
         low: lower end of the bootstrap 95% interval of the difference of their means;
             None where one of them has one run only.
         high: its upper end.
+        p: of a permutation test of that difference (`significance`); likewise None.
     """
 
     plain: Cell
     randomized: Cell
     low: float | None
     high: float | None
+    p: float | None = None
 
     @property
     def best(self) -> float:
@@ -49,12 +51,14 @@ def gains(cells: Sequence[Cell]) -> list[Gain]:
 
     Both are of one study, trained for the same steps to the same length, and scored
     over the same lengths. Models that are tested at other positions than they were
-    trained at are left aside.
+    trained at are left aside, and so are recurrent networks.
     """
     best: dict[tuple, dict[str, Cell]] = {}
     for cell in in_order(cells):
         setting, run = cell.setting, cell.runs[0]
         if setting.test_positions != setting.positions or np.isnan(cell.best):
+            continue
+        if setting.is_recurrent:  # no model without positions gains from others
             continue
         trained = cell.task, setting.study, setting.group, run.step, run.train_max
         schemes = best.setdefault((*trained, run.test_max, run.test_lengths), {})
@@ -76,12 +80,13 @@ def _gain(plain: Cell, randomized: Cell) -> Gain:
     low = high = None
     if min(map(len, scores)) > 1:
         low, high = statistics.difference_interval(*scores)
-    return Gain(plain, randomized, low, high)
+    p = significance.permutation_p(*scores)
+    return Gain(plain, randomized, low, high, p)
 
 
 HEAD = (
     *("Task", "Input-blind", "Best plain", "Score", "Best randomized", "Score"),
-    *("Gain of the best", "Gain of the mean"),
+    *("Gain of the best", "Gain of the mean", "p"),
 )
 
 
@@ -97,6 +102,7 @@ def text_rows(rows: Sequence[Gain]) -> list[list[str]]:
             tables.best_and_mean_text(row.randomized),
             tables.signed(row.best),
             _with_interval(row),
+            significance.shown(row.p),
         ]
         for row in rows
     ]
@@ -124,6 +130,7 @@ def records(rows: Sequence[Gain]) -> list[dict[str, Any]]:
             "gain_of_mean": row.mean,
             "low": row.low,
             "high": row.high,
+            "p": row.p,
         }
         for row in rows
     ]

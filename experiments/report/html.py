@@ -19,6 +19,7 @@ _SHRUNK = 0.6  # pictures have more dots than an ordinary screen shows
 _ANALYSES = 12  # runs whose analysis is in the page
 _LONG = 40  # rows of a table that is folded away
 _FOLDED = 12  # lines shown at once
+_SHORT = 14  # letters of a name that is not broken
 
 
 def page(report: Report, pictures: Mapping[str, bytes]) -> str:
@@ -161,7 +162,12 @@ def _score(cell: tables.Text) -> str:
 
 
 def _breakable(name: str) -> str:
-    """Lets a line end before the settings behind a name, and between them."""
+    """Lets a line end before the settings behind a name, and between them only.
+
+    A short name stays in one line.
+    """
+    if len(name) <= _SHORT:
+        name = name.replace(" ", "\N{NO-BREAK SPACE}")
     return _text(name).replace("(", "<wbr>(").replace("=", "=<wbr>")
 
 
@@ -198,7 +204,8 @@ def _gains(report: Report) -> str:
         return ""
     caption = (
         "In %: best / mean over seeds with its bootstrap 95% interval; gains in "
-        "percentage points. The settings are those whose best run is highest."
+        "percentage points. The settings are those whose best run is highest. p: of a "
+        "permutation test of the runs, not below 0.1 for three seeds each."
     )
     rows = [list(gains.HEAD), *gains.text_rows(report.gains)]
     return _table(rows, (0, 2, 4), caption)

@@ -21,6 +21,7 @@ td, tbody th { white-space: nowrap; }
 .text, tbody th { text-align: left; font-weight: normal; }
 td.text:not(:first-child) { white-space: normal; }
 thead th { vertical-align: bottom; }
+thead th.text { font-weight: 600; }
 .paper th, .paper td { padding: .15rem .4rem; }
 .level { font-style: italic; padding-top: .7rem; background: #fff; }
 td small { display: block; color: #555; }

@@ -19,7 +19,21 @@ _SPECIAL = {
     "<": r"$<$",
     ">": r"$>$",
     "|": r"$|$",
-} | {character: f"\\{character}" for character in "&%$#_{}"}
+    "→": r"$\to$",
+    "∞": r"$\infty$",
+    "√": r"$\surd$",
+    "·": r"$\cdot$",
+    "²": "$^2$",
+    "³": "$^3$",
+}
+_NAMED = (
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota"),
+    *("kappa", "lambda", "mu", "nu", "xi", "", "pi", "rho", "varsigma", "sigma", "tau"),
+    *("upsilon", "phi", "chi", "psi", "omega"),
+)
+"""Greek letters from alpha; LaTeX has no omicron."""
+_GREEK = {chr(0x3B1 + at): rf"$\{name}$" for at, name in enumerate(_NAMED) if name}
+_SPECIAL |= _GREEK | {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def text(plain: str) -> str:
@@ -38,9 +52,9 @@ def document(cells: Sequence[Cell]) -> str:
     both = (
         f"{score}: best over seeds and learning rates; below it the mean over the "
         f"seeds at {chosen}, with its bootstrap 95% interval. Input-blind: the best "
-        "predictor that does not see the input."
+        "predictor that does not see the input. Bold: best of the row."
     )
-    best = f"{score}: best over seeds and learning rates."
+    best = f"{score}: best over seeds and learning rates. Bold: best of the row."
     return "\n\n".join(
         [
             "% needs the packages booktabs and graphicx",
@@ -81,29 +95,39 @@ def matrix(
         for row in tables.matrix(group, show, settings):
             lines += _task(row)
     lines.append(r"\bottomrule")
-    fit = (r"\resizebox{\textwidth}{!}{%", "}") if len(settings) > 6 else ("", "")
     parts = [
         r"\begin{table}",
         r"  \centering\small\setlength{\tabcolsep}{4pt}",
         rf"  \caption{{{text(caption)}}}",
         rf"  \label{{{label}}}",
-        f"  {fit[0]}".rstrip(),
+        rf"  {_FIT}{{%",
         rf"  \begin{{tabular}}{{l{'r' * (width - 1)}}}",
         *(f"    {line}" for line in lines),
-        rf"  \end{{tabular}}{fit[1]}",
+        r"  \end{tabular}}",
         r"\end{table}",
     ]
-    return "\n".join(filter(None, parts))
+    return "\n".join(parts)
+
+
+_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
+"""Makes what is too wide for the page as wide as that, and leaves the rest."""
 
 
 def _head(settings: Sequence[Setting]) -> list[str]:
     over, rules, column = ["", ""], [], 3
     for name, count in tables.variant_groups(settings):
-        over.append(rf"\multicolumn{{{count}}}{{c}}{{{text(name)}}}")
+        over.append(rf"\multicolumn{{{count}}}{{c}}{{{_over(name)}}}")
         rules.append(rf"\cmidrule(lr){{{column}-{column + count - 1}}}")
         column += count
     head = _row(["Task", "Input-blind", *map(_column_name, settings)])
     return [_row(over), "".join(rules), head]
+
+
+def _over(name: str) -> str:
+    """Writes a name over columns, a line a part, so that these stay narrow."""
+    lines = [text(part) for part in name.split(", ")]
+    joined = r",\\ ".join(lines)
+    return rf"\shortstack{{{joined}}}" if len(lines) > 1 else joined
 
 
 def _row(texts: Iterable[str]) -> str:

@@ -13,7 +13,13 @@ import pyarrow as pa
 from experiments import lengths as lengths_as_text
 from experiments.report.comparable import listed, ranges
 from experiments.report.run_configs import Flat
-from experiments.report.summaries import Cell, RunSummary, by_task, settings_of
+from experiments.report.summaries import (
+    Cell,
+    RunSummary,
+    Setting,
+    by_task,
+    settings_of,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +48,18 @@ class Gap:
         return f"{where}: {self.have} of {self.of} runs; lacks {what}"
 
 
-def missing_runs(cells: Sequence[Cell]) -> list[Gap]:
+def missing_runs(
+    cells: Sequence[Cell], awaited: Container[tuple[str, Setting]] | None = None
+) -> list[Gap]:
     """Finds cells that lack a seed or learning rate which others of their task have.
 
-    Tasks are apart, since a study may train each in its own way; and so are studies and
-    their parts.
+    Tasks are apart, since a study may train each in its own way; and so are studies,
+    their parts, and settings that have no learning rate in common: a recurrent network
+    has its own. Of one rate, all seeds of the task are looked for.
+
+    Args:
+        cells: what there is.
+        awaited: tasks with settings that sweeps have more runs of; None: nobody knows.
     """
     parts: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
@@ -54,28 +67,65 @@ def missing_runs(cells: Sequence[Cell]) -> list[Gap]:
         parts.setdefault(part, []).append(cell)
     gaps = []
     for group in parts.values():
-        have = [{(run.learning_rate, run.seed) for run in cell.runs} for cell in group]
-        everything = set().union(*have)
-        for cell, there in zip(group, have, strict=True):
-            lacks: dict[float | None, list[int]] = {}
-            absent = everything - there
-            for rate, seed in sorted(absent, key=lambda pair: (pair[0] or 0, pair[1])):
-                lacks.setdefault(rate, []).append(seed)
-            if lacks:
-                named = {rate: tuple(seeds) for rate, seeds in lacks.items()}
-                gaps.append(Gap(cell, len(there), len(everything), named))
-    return gaps
+        seeds = {run.seed for cell in group for run in cell.runs}
+        for alike in _of_common_rates(group):
+            everything = set().union(*map(_pairs, alike))
+            if len({rate for rate, _ in everything}) == 1:
+                everything |= {(rate, seed) for rate, _ in everything for seed in seeds}
+            gaps += [
+                _gap(cell, everything)
+                for cell in alike
+                if everything > _pairs(cell)
+                and (awaited is None or (cell.task, cell.setting) in awaited)
+            ]
+    order = {id(cell): at for at, cell in enumerate(cells)}
+    return sorted(gaps, key=lambda gap: order[id(gap.cell)])
 
 
-def missing_cells(cells: Sequence[Cell]) -> list[str]:
-    """Names the tasks that a setting has no run on, a line a setting."""
+def _pairs(cell: Cell) -> set[tuple[float | None, int]]:
+    return {(run.learning_rate, run.seed) for run in cell.runs}
+
+
+def _of_common_rates(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Groups cells such that those of two groups have no learning rate in common."""
+    groups: list[tuple[set[float | None], list[Cell]]] = []
+    for cell in cells:
+        rates = {rate for rate, _ in _pairs(cell)}
+        joined = [one for one in groups if one[0] & rates]
+        groups = [one for one in groups if not one[0] & rates]
+        members = [member for _, some in joined for member in some]
+        groups.append((rates.union(*(of for of, _ in joined)), [*members, cell]))
+    return [members for _, members in groups]
+
+
+def _gap(cell: Cell, everything: set[tuple[float | None, int]]) -> Gap:
+    there = _pairs(cell)
+    lacks: dict[float | None, list[int]] = {}
+    for rate, seed in sorted(
+        everything - there, key=lambda pair: (pair[0] or 0, pair[1])
+    ):
+        lacks.setdefault(rate, []).append(seed)
+    named = {rate: tuple(seeds) for rate, seeds in lacks.items()}
+    return Gap(cell, len(there), len(everything), named)
+
+
+def missing_cells(
+    cells: Sequence[Cell], awaited: Container[tuple[str, Setting]] | None = None
+) -> list[str]:
+    """Names the tasks that a setting has no run on, a line a setting.
+
+    Args:
+        cells: what there is.
+        awaited: tasks with settings that sweeps have runs of; None: nobody knows.
+    """
     tasks = by_task(cells)
     lines = []
     for setting in settings_of(cells):
         absent = [
             group[0].task_title
-            for group in tasks.values()
+            for task, group in tasks.items()
             if all(cell.setting != setting for cell in group)
+            and (awaited is None or (task, setting) in awaited)
         ]
         if absent:
             lines.append(f"{setting.label}: no run on {listed(absent, at_most=20)}")

@@ -21,7 +21,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
 
+from experiments.report.naming import named_apart
 from experiments.report.summaries import Setting
 
 COLOURS = (
@@ -42,6 +44,7 @@ STYLE = {
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "legend.fontsize": 7.5,
+    "legend.title_fontsize": 7.5,
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "lines.linewidth": 1.2,
@@ -60,7 +63,22 @@ TITLE_WIDTH = 30
 
 def title_panel(axes: Axes, text: str) -> None:
     """Puts a title over a panel, in several lines if one would reach into the next."""
-    axes.set_title(textwrap.fill(text, TITLE_WIDTH, break_long_words=False))
+    axes.set_title(plain(textwrap.fill(text, TITLE_WIDTH, break_long_words=False)))
+
+
+NAME_WIDTH = 44
+"""Characters of a name beside or below a picture, before it is broken."""
+_LETTER = 0.06  # inches, about, of a name in a legend
+
+
+def broken(text: str, width: int = NAME_WIDTH) -> str:
+    """Breaks a long name into lines, at its spaces."""
+    return plain(textwrap.fill(text, width, break_long_words=False))
+
+
+def plain(text: str) -> str:
+    """Returns text that is drawn as it is: dollar signs do not begin a formula."""
+    return text.replace("$", r"\$")
 
 
 FEW = 3
@@ -133,32 +151,46 @@ def line_panels(
     number: int, styles: Mapping[Setting, Mapping], others: Sequence[Artist], band: str
 ) -> tuple[Figure, Sequence[Axes]]:
     """Lay out panels that share an ordinate, with one legend for all."""
-    columns = math.ceil(math.sqrt(number))
+    columns = columns_of(number)
     rows = math.ceil(number / columns)
-    lines = [Line2D([], [], label=s.label, **style) for s, style in styles.items()]
+    crowded = len(styles) > 6 and number <= 6
+    panel = (4.2, 2.8) if number == 1 else (3.0, 2.4) if crowded else (2.2, 1.75)
+    width, height = columns * panel[0], rows * panel[1]
+    beside = columns < 3 and len(styles) > 4
+    names, shared = named_apart(list(styles))
+    fitting = NAME_WIDTH if beside else int((width - 0.6) / _LETTER)
+    lines = [
+        Line2D([], [], label=broken(names[s], fitting), **style)
+        for s, style in styles.items()
+    ]
     others = list(others)
     if band:
         others.append(Patch(color=lines[0].get_color(), alpha=0.3, lw=0, label=band))
-    crowded = len(lines) > 6 and number <= 6
-    panel = (4.2, 2.8) if number == 1 else (3.0, 2.4) if crowded else (2.2, 1.75)
-    width, height = columns * panel[0], rows * panel[1]
-    longest = max(len(handle.get_label()) for handle in lines + others)
-    name_width = 0.6 + 0.06 * longest  # inches, about
     legend_columns, handles = 1, lines + others
-    beside = columns < 3 and len(lines) > 4
+    texts = [line for one in handles for line in one.get_label().split("\n")]
+    name_width = 0.6 + _LETTER * max(map(len, texts))  # inches, about
     if beside:
-        size = width + name_width, max(height, 0.16 * len(handles) + 0.2)
+        size = width + name_width, max(height, 0.16 * len(texts) + 0.2)
     else:
         fitting = max(1, int(width / name_width))
         legend_columns, handles = _legend(lines, others, list(styles), fitting)
-        size = width, height + 0.15 * math.ceil(len(handles) / legend_columns) + 0.1
+        more = len(texts) - len(lines + others) + len(handles) + bool(shared)
+        size = width, height + 0.15 * math.ceil(more / legend_columns) + 0.1
     figure = Figure(figsize=size)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes in grid.flatten()[number:]:
         axes.set_axis_off()
     where = "outside right upper" if beside else "outside lower center"
-    figure.legend(handles=handles, loc=where, ncols=legend_columns)
+    figure.legend(
+        handles=handles, loc=where, ncols=legend_columns, title=plain(shared) or None
+    )
     return figure, grid.flatten()[:number]
+
+
+def columns_of(number: int) -> int:
+    """Returns how many panels to put beside each other: few places stay empty."""
+    least = math.ceil(math.sqrt(number))
+    return min(least, least + 1, key=lambda columns: -number % columns)
 
 
 def _legend(
@@ -187,6 +219,12 @@ def name_axes(panels: Sequence[Axes], xlabel: str, ylabel: str) -> None:
             axes.set_xlabel(xlabel)
         if place.is_first_col():
             axes.set_ylabel(ylabel)
+
+
+def percent(panels: Sequence[Axes]) -> None:
+    """Writes shares on the ordinate in percent, as tables do."""
+    for axes in panels:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
 
 
 @matplotlib.rc_context(STYLE)

@@ -1,6 +1,7 @@
 """Pictures of accuracy by length and of training, as papers print them."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import matplotlib
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -27,6 +29,7 @@ from experiments.report.plot_style import (
     line_panels,
     line_styles,
     name_axes,
+    percent,
     title_panel,
 )
 from experiments.report.plot_style import save as save
@@ -52,7 +55,8 @@ def accuracy_by_length(cells: Sequence[Cell]) -> Figure:
         bands = [low for cell in group for _, low, *_ in cell.curve.values()]
         lowest = min(lowest, *bands, *curve.values())
     panels[0].set_ylim(max(0.0, math.floor(10 * lowest - 0.5) / 10), 1.03)
-    name_axes(panels, "input length", "token accuracy")
+    percent(panels)
+    name_axes(panels, "input length", "token accuracy (%)")
     return figure
 
 
@@ -185,16 +189,16 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
     """
     styles = line_styles(summaries.settings_of(cells))  # alike in all pictures
     cells, tested = _trainings(cells)
-    if not any_logged(training, cells, metric):
-        raise ValueError(f"no run has logged its {metric}; lower train.log_every.")
     logged = _by_run(training, metric)
     curves = {id(cell): _curves(cell, logged) for cell in cells}
-    drawn = [cell for cell in cells if curves[id(cell)]]
+    drawn = [cell for cell in cells if curves[id(cell)] is not None]
+    if not drawn:
+        raise ValueError(f"no run has logged its {metric}; lower train.log_every.")
     settings = summaries.settings_of(drawn)
     styles = {one: styles[tested[one]] for one in settings}
     tasks = summaries.by_task(drawn)
     band = "lowest to highest seed" if _several_runs(drawn) else ""
-    absent = [cell for cell in cells if not curves[id(cell)]]
+    absent = [cell for cell in cells if curves[id(cell)] is None]
     others = [Line2D([], [], linestyle="none", label=_not_logged(absent))]
     figure, panels = line_panels(len(tasks), styles, others if absent else [], band)
     for group, axes in zip(tasks.values(), panels, strict=True):
@@ -202,17 +206,34 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         for cell in group:
             place = settings.index(cell.setting), len(settings)
-            steps, values = _smooth(curves[id(cell)])
+            steps, values = _smooth(*curves[id(cell)])
             ends = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
             _line(axes, steps, ends, styles[cell.setting], *place)
         axes.set_xlim(left=0)
     if metric == "accuracy":
         panels[0].set_ylim(top=1.03)
+        percent(panels)
     else:
-        panels[0].set_ylim(bottom=0)
-    names = {"loss": "training loss (nats)", "accuracy": "training accuracy"}
-    name_axes(panels, "step", names[metric])
+        _logarithmic(panels)
+    names = {"loss": "training loss (nats)", "accuracy": "training accuracy (%)"}
+    name_axes(panels, "training step", names[metric])
     return figure
+
+
+_LEAST = 1e-4
+"""A loss below which curves end: there it is but noise of a model that is right."""
+
+
+def _logarithmic(panels: Sequence[Axes]) -> None:
+    """Makes the ordinate that panels share logarithmic, from `_LEAST` at the least."""
+    lines = [line.get_ydata() for axes in panels for line in axes.lines]
+    known = [value for y in lines for value in y if 0 < value < math.inf]
+    lowest, highest = min(known, default=1.0), max(known, default=1.0)
+    panels[0].set_yscale("log", nonpositive="clip")
+    panels[0].set_ylim(max(_LEAST, 0.8 * lowest), max(1.5 * highest, 10 * _LEAST))
+    if lowest > 0.1:  # less than a decade: numbers that are read at a glance
+        panels[0].yaxis.set_major_formatter(ScalarFormatter())
+        panels[0].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.6)))
 
 
 def _trainings(cells: Sequence[Cell]) -> tuple[list[Cell], dict[Setting, Setting]]:
@@ -240,38 +261,51 @@ def _trainings(cells: Sequence[Cell]) -> tuple[list[Cell], dict[Setting, Setting
 def any_logged(training: pa.Table, cells: Sequence[Cell], metric: str) -> bool:
     """Returns whether `learning_curves` would have a line, or a single point."""
     logged = _by_run(training, metric)
-    return any(_curves(cell, logged) for cell in cells)
+    return any(_curves(cell, logged) is not None for cell in cells)
 
 
-def _curves(
-    cell: Cell, logged: Mapping[str, Mapping[int, float]]
-) -> list[Mapping[int, float]]:
-    """Returns a metric by step of a cell's runs, if there are steps that all have."""
+_Curve = tuple[np.ndarray, np.ndarray]  # steps, increasing; a value at each
+
+
+def _curves(cell: Cell, logged: Mapping[str, _Curve]) -> _Curve | None:
+    """Returns the steps that all of a cell's runs have, if any, and a row of values."""
     runs = [logged[run.run_id] for run in cell.chosen if run.run_id in logged]
-    return runs if runs and set.intersection(*map(set, runs)) else []
+    if not runs:
+        return None
+    common = functools.reduce(np.intersect1d, [steps for steps, _ in runs])
+    if not len(common):
+        return None
+    return common, np.array([y[np.searchsorted(x, common)] for x, y in runs])
 
 
 def _not_logged(cells: Sequence[Cell]) -> str:
     """Names what is not drawn, a line of text each."""
-    head = ["nothing logged (shorter than", "train.log_every):"]
+    head = ["nothing logged (diverged, or", "shorter than train.log_every):"]
     names = [f"{cell.task_title}: {cell.setting.label}" for cell in cells]
     more = [f"and {len(names) - 3} more"] if len(names) > 3 else []
     return "\n".join([*head, *names[:3], *more])
 
 
-def _by_run(training: pa.Table, metric: str) -> dict[str, dict[int, float]]:
-    runs: dict[str, dict[int, float]] = {}
-    columns = (training[name].to_pylist() for name in ("run_id", "step", metric))
-    for run_id, step, value in zip(*columns, strict=True):
-        if value is not None:
-            runs.setdefault(run_id, {})[step] = value
-    return runs
+def _by_run(training: pa.Table, metric: str) -> dict[str, _Curve]:
+    """Finds the logged values of each run, those that are finite."""
+    finite = pc.fill_null(pc.is_finite(training[metric]), False)
+    known = training.filter(finite)
+    ids = known["run_id"].unify_dictionaries().combine_chunks()
+    if not pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_encode()
+    run, step = ids.indices.to_numpy(), known["step"].to_numpy()
+    order = np.lexsort((step, run))
+    starts = np.flatnonzero(np.diff(run[order], prepend=-1))
+    parts = (
+        np.split(values[order], starts[1:])
+        for values in (step, known[metric].to_numpy())
+    )
+    names = pc.take(ids.dictionary, pa.array(run[order][starts])).to_pylist()
+    return dict(zip(names, zip(*parts, strict=True), strict=False))
 
 
-def _smooth(runs: Sequence[Mapping[int, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Average the steps that all runs have over up to 100 parts of equal length."""
-    steps = np.array(sorted(set.intersection(*(set(run) for run in runs))))
-    values = np.array([[run[step] for step in steps] for run in runs])
+def _smooth(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Average over up to 100 parts of equal length."""
     part = np.ceil(steps * 100 / max(steps[-1], 1)).astype(int)
     starts = np.flatnonzero(np.diff(part, prepend=-1))
     count = np.diff([*starts, len(steps)])

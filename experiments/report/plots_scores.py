@@ -4,6 +4,7 @@ The rows and columns are those of the tables: tasks by their Chomsky level, sett
 their position scheme.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -12,12 +13,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import offset_copy
 
 from experiments.report import levels, summaries, tables
-from experiments.report.plot_style import COLOURS, GREY, MARKERS, STYLE, title_panel
+from experiments.report.naming import named_apart
+from experiments.report.plot_style import (
+    COLOURS,
+    GREY,
+    MARKERS,
+    STYLE,
+    broken,
+    plain,
+    title_panel,
+)
 from experiments.report.summaries import Cell, RunSummary, Setting, spread_of
 
 _COLUMN = 0.46  # inches
+_Head = tuple[int, int, str]  # first column, one past the last, name above them
 
 
 @matplotlib.rc_context(STYLE)
@@ -41,15 +53,23 @@ def score_heatmap(cells: Sequence[Cell]) -> Figure:
             text[row][column] = "–" if math.isnan(score) else f"{100 * score:.1f}"
         blind_text = tables.input_blind(group)
         text[row][0] = blind_text.replace("–", "–\n") if len(blind_text) > 1 else "–"
-    longest = max(len(setting.label) for setting in settings)  # they stand at a slant
-    height = max(0.8, 0.27 * len(tasks)) + 0.6 + 0.04 * longest
-    size = 2.8 + _COLUMN * (1 + len(settings)), height
-    figure = Figure(figsize=size)
+    names, heads = _columns(settings)
+    names = [broken(name) for name in names]
+    lines = [line for name in names for line in name.split("\n")]
+    longest = max(map(len, lines))  # they stand at a slant
+    left = 0.6 + 0.058 * max(len(group[0].task_title) for group in tasks.values())
+    reach = [
+        0.048 * max(map(len, name.split("\n"))) - _COLUMN * (1.5 + at)
+        for at, name in enumerate(names)
+    ]
+    width = max(left, *reach) + 1.0 + _COLUMN * (1 + len(settings))
+    height = max(0.6, 0.27 * len(tasks)) + 0.25 + 0.25 * bool(heads) + 0.04 * longest
+    figure = Figure(figsize=(width, height))
     axes = figure.add_subplot()
     colours = matplotlib.colormaps["cividis"].with_extremes(bad="white")
     shown = axes.imshow(gain, cmap=colours, vmin=0, vmax=1, aspect="auto")
     for row, column in np.ndindex(gain.shape):
-        dark = gain[row, column] < 0.55
+        dark = gain[row, column] < 0.5
         axes.text(
             *(column, row, text[row][column]),
             ha="center",
@@ -57,7 +77,8 @@ def score_heatmap(cells: Sequence[Cell]) -> Figure:
             fontsize=7,
             color="white" if dark else "black",
         )
-    _name_table(axes, settings, [group[0] for group in tasks.values()])
+    _name_table(axes, settings, names, [group[0] for group in tasks.values()])
+    _name_groups(axes, heads)
     bar = figure.colorbar(shown, ax=axes, extend="min", shrink=0.8, pad=0.02)
     bar.set_label("gain over\ninput-blind")
     bar.set_ticks([0, 0.5, 1])
@@ -65,31 +86,53 @@ def score_heatmap(cells: Sequence[Cell]) -> Figure:
     return figure
 
 
-def _name_table(axes: Axes, settings: Sequence[Setting], tasks: Sequence[Cell]) -> None:
+def _columns(settings: Sequence[Setting]) -> tuple[list[str], list[_Head]]:
+    """Names columns, and groups of them by what those share, where there is room."""
+    names, shared = named_apart(settings)
+    if shared:
+        return [names[one] for one in settings], [(0, len(settings), shared)]
     variants = [setting.variant for setting in settings]
     groups = _stretches(variants)
-    # a scheme is named once above its columns, if all names fit there
-    above = all(0.065 * len(variants[i]) < _COLUMN * (j - i) for i, j in groups)
+    fitting = all(0.065 * len(variants[i]) < _COLUMN * (j - i) for i, j in groups)
+    if len(groups) == 1 or not fitting:
+        return [names[one] for one in settings], []
     short = [setting.encoding_title or setting.encoding for setting in settings]
-    labels = short if above else [setting.label for setting in settings]
-    names = ["input-blind", *labels]
-    axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
+    return short, [(start, end, variants[start]) for start, end in groups]
+
+
+def _name_table(
+    axes: Axes,
+    settings: Sequence[Setting],
+    columns: Sequence[str],
+    tasks: Sequence[Cell],
+) -> None:
+    names = ["input-blind", *columns]
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", va="top")
+    for label in axes.get_xticklabels():
+        label.set_rotation_mode("anchor")  # ends below the middle of its column
     axes.set_xticks(np.arange(-0.5, len(names)), minor=True)
-    axes.set_yticks(range(len(tasks)), [cell.task_title for cell in tasks])
+    axes.set_yticks(range(len(tasks)), [plain(cell.task_title) for cell in tasks])
     axes.set_yticks(np.arange(-0.5, len(tasks)), minor=True)
     axes.grid(which="minor", color="white", linewidth=1.2)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
-    for start, end in groups:
+    for start, _ in _stretches([setting.variant for setting in settings]):
         axes.axvline(start + 0.5, color="white", linewidth=5)
-        if not above:
-            continue
-        axes.plot([start + 0.6, end + 0.4], [-0.62] * 2, color=GREY, lw=0.8)
-        axes.text((start + 1 + end) / 2, -0.75, variants[start], ha="center")
     for start, _ in _stretches([levels.level_of(cell.task) for cell in tasks]):
         axes.axhline(start - 0.5, color="white", linewidth=5)
     axes.set_xlim(-0.5, len(names) - 0.5)
-    axes.set_ylim(len(tasks) - 0.5, -1.3 if above else -0.5)
+    axes.set_ylim(len(tasks) - 0.5, -0.5)
+
+
+def _name_groups(axes: Axes, heads: Sequence[_Head]) -> None:
+    """Writes names over groups of columns."""
+    over = functools.partial(offset_copy, axes.get_xaxis_transform(), axes.figure)
+    for start, end, name in heads:
+        ends = start + 0.6, end + 0.4
+        line = {"color": GREY, "lw": 0.8, "clip_on": False}
+        axes.plot(ends, [1, 1], transform=over(y=3, units="points"), **line)
+        place = sum(ends) / 2, 1
+        axes.text(*place, plain(name), ha="center", transform=over(y=6, units="points"))
 
 
 def _stretches(names: Sequence[str]) -> list[tuple[int, int]]:
@@ -122,21 +165,23 @@ def seed_sensitivity(cells: Sequence[Cell]) -> Figure:
 
     The runs are those of the table's mean: at the learning rate with the highest mean
     over seeds. Ticks are seeds; the marker is their mean, the bar its bootstrap 95%
-    interval; the star is the best run over all learning rates.
+    interval. Where there are several rates, a star above is the best run over all.
     """
-    looks = {
-        "mean": {"color": COLOURS[0], "marker": "D"},
-        _BEST: {"color": COLOURS[1], "marker": "*", "ms": 6, "linestyle": "none"},
-    }
+    looks: dict[float | str, dict] = {"mean": {"color": COLOURS[0], "marker": "D"}}
+    if any(len(cell.points) > 1 for cell in cells):
+        star = {"marker": "*", "ms": 5, "linestyle": "none"}
+        looks[_BEST] = {"color": COLOURS[1]} | star
     figure, panels = _row_panels(cells, rows_each=1, looks=looks)
     for cell, axes, row in panels:
-        axes.plot(100 * cell.best, row, **looks[_BEST])
+        if _BEST in looks:
+            axes.plot(100 * cell.best, row - 0.3, **looks[_BEST])
         _dots_and_mean(axes, row, cell.chosen, looks["mean"])
     return figure
 
 
 _BEST = "best over all learning rates"
-_RUN = {"marker": "|", "linestyle": "none", "ms": 5, "mew": 0.8, "alpha": 0.7}
+_MEAN = 3.2  # size of a marker, which ticks stand out of
+_RUN = {"marker": "|", "linestyle": "none", "ms": 7, "mew": 0.8, "alpha": 0.7}
 
 
 def _rate(run: RunSummary) -> float:
@@ -168,7 +213,7 @@ def _dots_and_mean(
         ends = 100 * spread.low, 100 * spread.high
         axes.plot(ends, [y, y], color=colour, lw=1.4, solid_capstyle="butt")
     axes.plot(known, [y] * len(known), color=colour, **_RUN)
-    axes.plot(100 * spread.mean, y, ms=3.6, **look)
+    axes.plot(100 * spread.mean, y, ms=_MEAN, **look)
 
 
 def _row_panels(
@@ -185,7 +230,8 @@ def _row_panels(
     columns = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3}.get(len(tasks), 5)
     rows = math.ceil(len(tasks) / columns)
     groups = _stretches([setting.variant for setting in settings])
-    longest = max(len(setting.label) for setting in settings)
+    names, shared = named_apart(settings)
+    longest = max(map(len, names.values()))
     height = max(0.9, 0.09 + len(settings) * (0.09 + 0.065 * rows_each))
     size = 0.3 + 0.06 * longest + 1.75 * columns, 0.55 + rows * (height + 0.42)
     figure = Figure(figsize=size)
@@ -201,20 +247,20 @@ def _row_panels(
         placed += [(cell, axes, settings.index(cell.setting)) for cell in group]
     for axes in grid.flat[len(tasks) :]:
         axes.set_axis_off()
-    grid[0, 0].set_yticks(range(len(settings)), [s.label for s in settings])
+    grid[0, 0].set_yticks(range(len(settings)), [plain(names[s]) for s in settings])
     grid[0, 0].set_ylim(len(settings) - 0.45, -0.55)
     for place, axes in enumerate(grid.flat[: len(tasks)]):
         axes.tick_params(axis="y", length=0)
         if place + columns >= len(tasks):
             axes.tick_params(axis="x", labelbottom=True)
             axes.set_xlabel("score (%)")
-    _legend(figure, looks)
+    _legend(figure, looks, shared)
     return figure, placed
 
 
-def _legend(figure: Figure, looks: Mapping[float | str, Mapping]) -> None:
+def _legend(figure: Figure, looks: Mapping[float | str, Mapping], shared: str) -> None:
     handles = [
-        Line2D([], [], label=_look_name(name, i == 0), lw=1.4, **{"ms": 3.6} | look)
+        Line2D([], [], label=_look_name(name, i == 0), lw=1.4, **{"ms": _MEAN} | look)
         for i, (name, look) in enumerate(looks.items())
     ]
     handles += [
@@ -224,10 +270,10 @@ def _legend(figure: Figure, looks: Mapping[float | str, Mapping]) -> None:
     longest = max(len(handle.get_label()) for handle in handles)
     fitting = max(1, int(figure.get_figwidth() / (0.7 + 0.055 * longest)))
     columns = min(fitting, len(handles))
-    figure.set_figheight(
-        figure.get_figheight() + 0.16 * (math.ceil(len(handles) / columns) - 1)
-    )
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    lines = math.ceil(len(handles) / columns) + bool(shared)
+    figure.set_figheight(figure.get_figheight() + 0.16 * (lines - 1))
+    where = {"loc": "outside lower center", "title": plain(shared) or None}
+    figure.legend(handles=handles, ncols=columns, **where)
 
 
 def _look_name(name: float | str, first: bool) -> str:

@@ -3,7 +3,7 @@
 A *setting* is what a column of a table or a line of a picture stands for. A *cell* is
 the runs of one task in one setting: seeds, and learning rates. Its best score is over
 all of them, as published; its mean is over the seeds at the learning rate whose mean
-is highest.
+is highest, of those with most seeds.
 """
 
 import dataclasses
@@ -15,6 +15,9 @@ import numpy as np
 
 from experiments.report import statistics
 from experiments.results.same_names import stored_name
+
+RECURRENT = frozenset({"rnn", "lstm", "stack_rnn", "tape_rnn"})
+"""Models that stand where Transformers have their encoding; they read no positions."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -48,7 +51,7 @@ class Setting:
         scheme = self.positions != "consecutive", self.positions, *tested
         other = self.test_encoding != self.encoding
         more = self.config, self.task_options
-        names = self.study, self.group, *scheme, other, *more
+        names = self.study, self.group, *scheme, other, *more, self.is_recurrent
         return *names, self.place, self.encoding != "none", self
 
     @property
@@ -59,9 +62,18 @@ class Setting:
         )
 
     @property
+    def is_recurrent(self) -> bool:
+        """Whether it is of a recurrent network, in place of an encoding."""
+        return self.encoding.partition("(")[0] in RECURRENT
+
+    @property
     def variant(self) -> str:
-        """All but the encoding, for people: `randomized, tested with consecutive`."""
-        parts = [self.positions_title or self.positions]
+        """All but the encoding, for people: `randomized, tested with consecutive`.
+
+        Of a recurrent network, `recurrent` stands in place of positions.
+        """
+        positions = self.positions_title or self.positions
+        parts = ["recurrent" if self.is_recurrent else positions]
         if self.test_positions != self.positions:
             tested = self.test_positions_title or self.test_positions
             parts.append(f"tested with {tested}")
@@ -73,8 +85,11 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """The whole, for people: `RoPE, randomized`."""
-        return f"{self.encoding_title or self.encoding}, {self.variant}"
+        """The whole, for people: `RoPE, randomized`, or `RNN`."""
+        variant = self.variant
+        if self.is_recurrent:
+            variant = variant.removeprefix("recurrent").removeprefix(", ")
+        return ", ".join(filter(None, [self.encoding_title or self.encoding, variant]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,10 +205,15 @@ class Cell:
     def chosen(self) -> tuple[RunSummary, ...]:
         """The runs at the learning rate with the highest mean score (the lowest such).
 
-        Runs without a learning rate are together. Where configs differ in more, these
-        are the runs at one learning rate and one choice of the rest.
+        Only rates with as many seeds as any are looked at: one lucky seed of a rate
+        whose others are not done yet, or failed, makes no mean. Runs without a learning
+        rate are together. Where configs differ in more, these are the runs at one
+        learning rate and one choice of the rest.
         """
-        return tuple(max(self.points.values(), key=_mean_score))
+        seeds = lambda runs: len({run.seed for run in runs})
+        most = max(map(seeds, self.points.values()))
+        whole = [runs for runs in self.points.values() if seeds(runs) == most]
+        return tuple(max(whole, key=_mean_score))
 
     @functools.cached_property
     def points(self) -> dict[tuple[float | None, str], list[RunSummary]]:

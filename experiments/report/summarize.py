@@ -1,6 +1,5 @@
 """From evaluation rows of the store to a summary of each run."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +17,14 @@ _FACTS = (
     *("seed", "learning_rate", "step", "train_max_length"),
     *("eval_seed", "set_hash"),
 )
+"""Text and numbers that are one for all rows of an evaluation."""
 _COUNTS = (
     *("length", "correct", "tokens", "exact", "rows", "input_blind"),
     *("test_max_length", "position_draws", "train_min_length"),
     *("loss", "perplexity"),
 )
+COLUMNS = tuple(dict.fromkeys([*_FACTS, *_COUNTS]))
+"""Columns of evaluation rows that are looked at."""
 
 
 def summarize_runs(
@@ -45,7 +47,7 @@ def summarize_runs(
         rows = [results_schema.new_row("evaluation", row) for row in evaluation]
         tables = [results_schema.to_table(rows)]
         evaluation = results_schema.concatenate(tables, "evaluation")
-    wanted = evaluation.select(dict.fromkeys([*_FACTS, *_COUNTS]))
+    wanted = evaluation.select(COLUMNS)
     table, starts, others = evaluations.counted(wanted)
     several = len(pc.unique(table["study"])) > 1
     facts = table.select(_FACTS).take(starts).to_pylist()
@@ -64,27 +66,8 @@ def summarize_runs(
             facts, starts.tolist(), ends, others, strict=True
         )
     ]
-    runs = placing.placed(_told_apart(titles.shortened(runs)), sweeps)
+    runs = placing.placed(titles.told_apart(titles.shortened(runs)), sweeps)
     return sorted(runs, key=lambda r: (task_key(r), r.setting.order, r.seed, r.run_id))
-
-
-def _told_apart(runs: Sequence[RunSummary]) -> list[RunSummary]:
-    """Shows names in place of titles that stand for several of them."""
-    for field in ("positions", "encoding"):
-        title = f"{field}_title"
-        names: dict[str, set[str]] = {}
-        for run in runs:
-            named = names.setdefault(getattr(run.setting, title), set())
-            named.add(getattr(run.setting, field))
-        runs = [
-            run
-            if len(names[getattr(run.setting, title)]) == 1
-            else dataclasses.replace(
-                run, setting=dataclasses.replace(run.setting, **{title: ""})
-            )
-            for run in runs
-        ]
-    return list(runs)
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
@@ -136,12 +119,15 @@ def _summarize(
 
 
 def _nats(length: np.ndarray, counts: Mapping[str, np.ndarray]) -> dict[int, float]:
-    """The loss by length of a run on text, whose rows have a perplexity."""
+    """The loss by length of a run on text, whose rows have a perplexity.
+
+    One that is not finite, as of a model that diverged, is left out: it has no mean.
+    """
     perplexity, loss = counts["perplexity"], counts["loss"]
     if not (perplexity > 0).any():
         return {}
     nats = np.where(loss == -1, np.log(np.maximum(perplexity, 1e-300)), loss)
-    known = (loss != -1) | (perplexity > 0)
+    known = ((loss != -1) | (perplexity > 0)) & np.isfinite(nats)
     return dict(zip(length[known].tolist(), nats[known].tolist(), strict=True))
 
 

@@ -44,8 +44,14 @@ def longest_range(cell: Cell) -> str:
 
 
 def perplexity(cell: Cell) -> str:
-    """Show the mean perplexity over the lengths of the score; a dash without one."""
-    return "–" if math.isnan(cell.perplexity) else f"{cell.perplexity:.4g}"
+    """Show the mean perplexity over the lengths of the score; a dash without one.
+
+    It has four digits: `8.320`, `83.20`.
+    """
+    value = cell.perplexity
+    if math.isnan(value) or not 1 <= value < 1e6:
+        return "–" if math.isnan(value) else f"{value:.4g}"
+    return f"{value:.{max(0, 3 - int(math.log10(value)))}f}"
 
 
 _Column = tuple[str, Callable[[Cell], str]]

@@ -12,6 +12,7 @@ from experiments.report import (
 )
 from experiments.report.comparable import describe_lengths, listed
 from experiments.report.data import Report
+from experiments.report.mean_gain import MeanGain
 from experiments.report.summaries import Cell, by_task
 
 MEANING = (
@@ -26,8 +27,9 @@ MEANING = (
     ),
     (
         "Mean",
-        "over the seeds at the learning rate whose mean is highest (and, where the "
-        "configs of a cell differ in more, at one choice of that); in brackets the 95% "
+        "over the seeds at the learning rate whose mean is highest, of those with most "
+        "seeds (and, where the configs of a cell differ in more, at one choice of "
+        "that); in brackets the 95% "
         "interval of that mean, by bootstrap over seeds (percentile, 10,000 draws), "
         "which is too narrow for a few seeds, and cannot be known from one.",
     ),
@@ -88,14 +90,14 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "seed_sensitivity": (
         "Sensitivity to the seed",
         "Scores of the seeds at the learning rate whose mean is highest. Ticks: seeds; "
-        "diamonds and bars: their mean and its 95% interval; stars: the best run over "
-        "all learning rates; dotted: input-blind.",
+        "diamonds and bars: their mean and its 95% interval; stars, where there are "
+        "several learning rates: the best run over all; dotted: input-blind.",
     ),
     "training_loss": (
         "Training loss",
-        "Training loss, averaged over 1/100 of a run. Lines: mean over seeds; bands: "
-        "from the lowest run to the highest. A run that ended before its first logged "
-        "step (train.log_every) has no line and is named.",
+        "Training loss, averaged over 1/100 of a run, on a logarithmic axis. Lines: "
+        "mean over seeds; bands: from the lowest run to the highest. A run that ended "
+        "before its first logged step (train.log_every) has no line and is named.",
     ),
     "training_accuracy": ("Training accuracy", "Training accuracy, likewise."),
 }
@@ -103,14 +105,18 @@ PICTURES: Mapping[str, tuple[str, str]] = {
 
 def lengths(report: Report) -> list[str]:
     """Says, for each task, what it was trained on and scored over."""
-    return list(
-        dict.fromkeys(
-            f"{cell.task_title}{_whole(cell)}: trained on {run.trained_on}, score over "
-            f"lengths {describe_lengths(run.test_lengths)}, step {run.step}"
-            for cell in report.cells
-            for run in cell.chosen
-        )
-    )
+    steps: dict[str, set[int]] = {}
+    for cell in report.cells:
+        for run in cell.chosen:
+            line = (
+                f"{cell.task_title}{_whole(cell)}: trained on {run.trained_on}, score "
+                f"over lengths {describe_lengths(run.test_lengths)}"
+            )
+            steps.setdefault(line, set()).add(run.step)
+    return [
+        f"{line}, step {' or '.join(f'{step:,}' for step in sorted(some))}"
+        for line, some in steps.items()
+    ]
 
 
 def _whole(cell: Cell) -> str:
@@ -125,7 +131,7 @@ def missing(report: Report) -> list[str]:
     if report.unscored:
         some = listed(report.unscored, at_most=20)
         lines.append(f"started and not evaluated: {some}")
-    logged = set(report.training["run_id"].to_pylist())
+    logged = set(report.training["run_id"].unique().to_pylist())
     silent = [run.run_id for run in report.runs if run.run_id not in logged]
     if silent:
         some = listed(list(dict.fromkeys(silent)))
@@ -161,8 +167,7 @@ def published_notes(report: Report) -> list[str]:
             "Best randomized above best consecutive encoding, mean over "
             f"{tasks}: {comparison.signed(gain.ours)} points here (of {of}); published "
             f"{comparison.signed(gain.figure.value)} over {gain.of} tasks "
-            f"({gain.figure.standing}: {gain.figure.reference}); difference "
-            f"{comparison.signed(gain.difference)}."
+            f"({gain.figure.standing}: {gain.figure.reference}){_apart(gain)}."
         )
     if shared := comparison.shared_remarks(report.comparisons):
         lines.append(f"Of all our scores below: {'; '.join(shared)}.")
@@ -179,6 +184,12 @@ def published_notes(report: Report) -> list[str]:
         if name in standings
     ]
     return lines
+
+
+def _apart(gain: MeanGain) -> str:
+    if gain.difference is None:
+        return ""
+    return f"; difference {comparison.signed(gain.difference)}"
 
 
 def published_rows(report: Report) -> list[list[str]]:
@@ -253,7 +264,8 @@ def markdown(report: Report, pictures: Sequence[str]) -> str:
 def origin_lines(report: Report) -> list[str]:
     """Says what the runs ran on, and what their configs share."""
     lines = [
-        f"{one.name}: {len(one.runs)} runs on {one.device}, commit {one.commit}; "
+        f"{one.name}: {len(one.runs)} run{'s' * (len(one.runs) > 1)} on "
+        f"{one.device}, commit {one.commit}; "
         + ", ".join(f"{name} {version}" for name, version in one.versions.items())
         for one in report.origins
     ]

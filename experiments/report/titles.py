@@ -7,7 +7,7 @@ whole stands with the lengths, below the tables, and in `scores.csv`.
 
 import ast
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from experiments.report.levels import base_name
 from experiments.report.summaries import RunSummary, Setting
@@ -49,6 +49,47 @@ def shortened(runs: Sequence[RunSummary]) -> list[RunSummary]:
         )
         for run in runs
     ]
+
+
+def told_apart(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Tells names apart that have one title: by their settings, else by themselves.
+
+    A config may give several of them one title, such as `randomized` to two ranges.
+    """
+    for field in ("positions", "encoding"):
+        pairs = [(getattr(r.setting, field), _title(r, field)) for r in runs]
+        titles = _apart(pairs)
+        runs = [
+            dataclasses.replace(
+                run,
+                setting=dataclasses.replace(
+                    run.setting, **{f"{field}_title": titles[pair]}
+                ),
+            )
+            for run, pair in zip(runs, pairs, strict=True)
+        ]
+    return list(runs)
+
+
+def _title(run: RunSummary, field: str) -> str:
+    return getattr(run.setting, f"{field}_title")
+
+
+def _apart(named: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Returns titles by name and title, no two of different names alike."""
+    own: dict[str, dict[str, Items | None]] = {}
+    for name, title in named:
+        own.setdefault(title, {})[name] = _items(name)
+    apart: dict[tuple[str, str], str] = {}
+    for title, names in own.items():
+        ends = dict.fromkeys(names, "")
+        if len(names) > 1 and title and None not in names.values():
+            rest = _split(names)[1]
+            ends = {n: f" ({', '.join(x)})" if x else "" for n, x in rest.items()}
+        one_kind = len({*map(base_name, names)}) == 1
+        clear = one_kind and len({*ends.values()}) == len(names)
+        apart |= {(n, title): title + ends[n] if clear else "" for n in names}
+    return apart
 
 
 def _joined(runs: Sequence[RunSummary]) -> list[RunSummary]:
@@ -136,14 +177,26 @@ def _settings(name: str) -> str:
 
 
 def _items(name: str) -> Items | None:
-    """Returns the settings behind a name one by one; None if they cannot be read."""
+    """Returns the settings behind a name one by one; None if they cannot be read.
+
+    Those of a part, as of `scale=LogScale(form=natural)`, come one by one too.
+    """
     try:
         call = ast.parse(f"_{_settings(name) or '()'}", mode="eval").body
     except SyntaxError:
         return None
     if not isinstance(call, ast.Call) or call.args:
         return None
-    return tuple(f"{one.arg}={ast.unparse(one.value)}" for one in call.keywords)
+    return tuple(item for one in call.keywords for item in _parts(one.arg, one.value))
+
+
+def _parts(name: str | None, value: ast.expr) -> Iterator[str]:
+    if not isinstance(value, ast.Call) or value.args or not value.keywords:
+        yield f"{name}={ast.unparse(value)}"
+        return
+    yield f"{name}={ast.unparse(value.func)}"
+    for one in value.keywords:
+        yield from _parts(f"{name}.{one.arg}", one.value)
 
 
 def _split(own: Mapping[str, Items]) -> tuple[list[str], dict[str, list[str]]]:

@@ -88,4 +88,7 @@ def _renamed(table: pa.Table, new: Mapping[str, str]) -> pa.Table:
         return table
     at = table.column_names.index("run_id")
     ids = [new.get(name, name) for name in table["run_id"].to_pylist()]
-    return table.set_column(at, "run_id", pa.array(ids, pa.string()))
+    column = pa.array(ids, pa.string())
+    if pa.types.is_dictionary(table["run_id"].type):
+        column = column.dictionary_encode()
+    return table.set_column(at, "run_id", column)

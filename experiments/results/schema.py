@@ -59,6 +59,7 @@ FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "grad_norm": ("number", ("training",), "global gradient norm, before clipping"),
     "steps_per_s": ("number", ("training",), "training speed"),
     "config": ("json", ("run",), "the whole configuration"),
+    "init_from": ("json", ("run",), "the run whose parameters it began with, if any"),
     "versions": ("json", ("run",), "of Python, jax, flax, ropejax and others"),
     "device": ("text", ("run",), "kind of device"),
     "git_commit": ("text", ("run",), "commit of the code"),
@@ -68,6 +69,16 @@ FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "line": ("integer", _ALL, "its line there, from 1"),
     "store": ("text", _ALL, "results folder that it was read from"),
 }
+REPEATED = frozenset(
+    {
+        *("run_id", "study", "group", "task", "task_title", "encoding"),
+        *("encoding_title", "positions", "positions_title", "test_encoding"),
+        *("test_positions", "set_hash", "source", "store"),
+    }
+)
+"""Text columns with few different values in many rows."""
+EVERY = ("*",)
+"""In place of names of columns: all that there are."""
 REQUIRED = {
     "run": ("config", "seed"),
     "training": ("step",),
@@ -204,15 +215,30 @@ def _as_text(values: list) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def concatenate(tables: Sequence[pa.Table], kind: str) -> pa.Table:
+def concatenate(
+    tables: Sequence[pa.Table], kind: str, names: Sequence[str] | None = None
+) -> pa.Table:
     """Join tables of one kind of rows over the union of their columns.
 
     The columns that `FIELDS` gives the kind come first, also where no row has them;
     then those others that some row has. Where tables disagree on the type of a field
     that is not in `FIELDS`, integers and numbers become numbers, and all else text.
+
+    Args:
+        tables: of rows of the kind.
+        kind: which.
+        names: fields of `FIELDS` that are wanted, and no others, or `EVERY`; text of
+            `REPEATED` is then dictionary-encoded, which takes a tenth of the memory.
     """
+    lean = names is not None
+    if lean and tuple(names) != EVERY:
+        types = {name: _lean(name) for name in FIELDS if name in names}
+        parts = [pa.schema(types).empty_table(), *tables]
+        return pa.concat_tables([_fit(t, pa.schema(types)) for t in parts])
     declared = {
-        name: _ARROW[field[0]] for name, field in FIELDS.items() if kind in field[1]
+        name: _lean(name) if lean else _ARROW[field[0]]
+        for name, field in FIELDS.items()
+        if kind in field[1]
     }
     types: dict[str, set] = {}
     for table in tables:
@@ -223,6 +249,11 @@ def concatenate(tables: Sequence[pa.Table], kind: str) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(_fit(t, schema) for t in tables)])
 
 
+def _lean(name: str) -> pa.DataType:
+    plain = _ARROW[FIELDS[name][0]]
+    return pa.dictionary(pa.int32(), plain) if name in REPEATED else plain
+
+
 def _common(types: set) -> pa.DataType:
     if len(types) == 1:
         return next(iter(types))
@@ -231,12 +262,39 @@ def _common(types: set) -> pa.DataType:
 
 def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
-        pc.cast(table[field.name], field.type)
+        _as_type(table[field.name], field.type)
         if field.name in table.column_names
         else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if column.type == wanted:
+        return column
+    if pa.types.is_dictionary(wanted):
+        return pc.cast(column, wanted.value_type).dictionary_encode()
+    return pc.cast(column, wanted)
+
+
+def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Sort rows by some columns, ascending."""
+    keys = pa.table({name: _sortable(table[name]) for name in names})
+    return table.take(pc.sort_indices(keys, [(name, "ascending") for name in names]))
+
+
+def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Puts, in place of dictionary-encoded text, where it stands among all of it."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    encoded = column.unify_dictionaries().combine_chunks()
+    values = np.array(encoded.dictionary.to_pylist(), object)
+    rank = np.empty(len(values), np.int64)
+    rank[np.argsort(values)] = np.arange(len(values))
+    if not len(rank):
+        return encoded.indices
+    return pc.take(pa.array(rank), encoded.indices)
 
 
 def last_of_each(table: pa.Table, names: Sequence[str]) -> pa.Table:

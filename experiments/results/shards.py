@@ -19,10 +19,13 @@ import os
 import pathlib
 import secrets
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from experiments.results import schema as results_schema
@@ -71,34 +74,68 @@ def sync_folder(folder: pathlib.Path) -> None:
         os.close(file)
 
 
-def read_store(store: pathlib.Path, kinds: Sequence[str]) -> dict[str, pa.Table]:
+Columns = Mapping[str, Sequence[str]]  # by kind of rows
+
+
+def read_store(
+    store: pathlib.Path,
+    kinds: Sequence[str],
+    *,
+    columns: Columns = MappingProxyType({}),
+    run_ids: Sequence[str] | None = None,
+) -> dict[str, pa.Table]:
     """Read rows of some kinds in one results folder, with `source` and `line`.
 
     A row that two files hold comes twice. A compaction that ends meanwhile moves rows
     from sources to shards: then reading starts again.
+
+    Args:
+        store: the folder.
+        kinds: of rows.
+        columns: the only ones to read, of some kinds; see `schema.concatenate`.
+        run_ids: read rows of these runs alone.
     """
     while True:
         shards = sorted(store.glob("*.parquet"))
         tables: dict[str, list[pa.Table]] = {kind: [] for kind in kinds}
         for shard in shards:
             for kind in kinds:
-                table = _read_shard(shard, kind)
+                table = _read_shard(shard, kind, columns.get(kind), run_ids)
                 tables[kind] += [] if table is None else [table]
         for source in sorted(store.glob("*.jsonl")):
             with contextlib.suppress(FileNotFoundError):
                 rows = _read_source(source)[0]
                 for kind in kinds:
-                    alike = [row for row in rows if row["kind"] == kind]
+                    alike = [row for row in rows if _is_wanted(row, kind, run_ids)]
                     tables[kind].append(results_schema.to_table(alike))
         if sorted(store.glob("*.parquet")) == shards:
-            return {kind: _of_kind(tables[kind], kind, store) for kind in kinds}
+            return {
+                kind: _of_kind(tables[kind], kind, store, columns.get(kind))
+                for kind in kinds
+            }
 
 
-def _of_kind(tables: Sequence[pa.Table], kind: str, store: pathlib.Path) -> pa.Table:
-    table = results_schema.concatenate(tables, kind)
-    where = pa.array([str(store)] * len(table), pa.string())
+def _is_wanted(
+    row: Mapping[str, Any], kind: str, run_ids: Sequence[str] | None
+) -> bool:
+    of_run = run_ids is None or row.get("run_id") in run_ids
+    return row["kind"] == kind and of_run
+
+
+def _of_kind(
+    tables: Sequence[pa.Table],
+    kind: str,
+    store: pathlib.Path,
+    names: Sequence[str] | None,
+) -> pa.Table:
+    table = results_schema.concatenate(tables, kind, names)
     place = table.schema.get_field_index("store")
-    return table.set_column(place, "store", where)
+    where = pa.array(np.zeros(len(table), np.int32))
+    column = pa.DictionaryArray.from_arrays(where, pa.array([str(store)]))
+    lean = pa.types.is_dictionary(table["store"].type)
+    return table.set_column(
+        place, "store", column if lean else pc.cast(column, pa.string())
+    )
 
 
 def _read_source(source: pathlib.Path) -> tuple[list[dict[str, Any]], int]:
@@ -137,13 +174,26 @@ def _parse(text: bytes) -> dict[str, Any]:
     return row
 
 
-def _read_shard(shard: pathlib.Path, kind: str | None) -> pa.Table | None:
+def _read_shard(
+    shard: pathlib.Path,
+    kind: str | None,
+    names: Sequence[str] | None = None,
+    run_ids: Sequence[str] | None = None,
+) -> pa.Table | None:
     """Read the rows of one kind, or all, with checksums; warn and give None if not."""
     try:
         _sources(shard)
+        filters = [] if kind is None else [("kind", "=", kind)]
+        filters += [] if run_ids is None else [("run_id", "in", list(run_ids))]
+        there = pq.read_schema(shard).names
+        every = names is None or tuple(names) == results_schema.EVERY
+        wanted = there if every else [n for n in names if n in there]
+        lean = [n for n in wanted if n in results_schema.REPEATED]
         return pq.read_table(
             shard,
-            filters=None if kind is None else [("kind", "=", kind)],
+            columns=None if every else wanted,
+            read_dictionary=[] if names is None else lean,
+            filters=filters or None,
             page_checksum_verification=True,
         )
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:

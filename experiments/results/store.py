@@ -4,11 +4,11 @@ A run appends rows to `<workdir>/results/<run_id>.<when>.<random>.jsonl`, a new 
 for each process, each write on disk before `write` returns. `compact` folds the files
 that no writer holds into shards, `results/shard-<hash>.parquet`. `read` and `query`
 join both and count every row once, whatever moment a writer or a compaction was
-killed at (`results_shards.py` says how); text that is no row, such as a write cut off,
+killed at (`shards.py` says how); text that is no row, such as a write cut off,
 and shards that cannot be read are named in a `ResultsWarning`.
 
-Columns are documented in `results_schema.FIELDS`. Of rows that say the same thing
-again (`results_schema.KEYS`: a repeated evaluation, the steps that a resumed run
+Columns are documented in `schema.FIELDS`. Of rows that say the same thing
+again (`schema.KEYS`: a repeated evaluation, the steps that a resumed run
 trained twice) the latest counts, so a `run_id` must belong to one run alone. Where
 folders that are read together hold unlike trainings of one `run_id`, which
 `train.steps` and studies can make, it is shown with the name of its folder.
@@ -21,6 +21,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from experiments.results import same_names
 from experiments.results import schema as results_schema
 from experiments.results import shards as results_shards
 from experiments.results.shards import ResultsWarning as ResultsWarning
+from experiments.results.walk import walk
 
 Folders = str | os.PathLike | Iterable[str | os.PathLike]
 
@@ -68,8 +70,8 @@ class ResultsWriter:
 
         Raises:
             ValueError: for an unknown kind, an absent field of
-                `results_schema.REQUIRED`, or a value of another type than
-                `results_schema.FIELDS` says.
+                `schema.REQUIRED`, or a value of another type than
+                `schema.FIELDS` says.
         """
         self._append([results_schema.new_row(kind, self._common | fields)])
 
@@ -138,9 +140,9 @@ def find_stores(dirs: Folders) -> list[pathlib.Path]:
                 "any folder above several"
             )
         found = [
-            pathlib.Path(folder).resolve()
-            for folder, _, files in os.walk(os.path.abspath(top))
-            if os.path.basename(folder) == "results"
+            folder.resolve()
+            for folder, files in walk(top)
+            if folder.name == "results"
             and any(name.endswith((".jsonl", ".parquet")) for name in files)
         ]
         if not found:
@@ -152,29 +154,50 @@ def find_stores(dirs: Folders) -> list[pathlib.Path]:
     return list(stores)
 
 
-def read(dirs: Folders, kind: str = "evaluation", *, latest: bool = True) -> pa.Table:
+def read(
+    dirs: Folders,
+    kind: str = "evaluation",
+    *,
+    latest: bool = True,
+    run_ids: Sequence[str] | None = None,
+) -> pa.Table:
     """Read the rows of one kind from all results folders at or under `dirs`.
 
     Args:
         dirs: one folder or several, of runs or of studies.
         kind: "run", "training" or "evaluation"; or "damaged", for text that is no row.
-        latest: of rows that agree in `results_schema.KEYS[kind]`, keep the latest.
+        latest: of rows that agree in `schema.KEYS[kind]`, keep the latest.
+        run_ids: read the rows of these runs alone, which is quick in a large study.
 
     Returns:
-        A table in order of time: first the columns that `results_schema.FIELDS` gives
+        A table in order of time: first the columns that `schema.FIELDS` gives
         the kind, then whatever else was written.
 
     Raises:
         FileNotFoundError: if a folder does not exist or has no results.
         ValueError: for an unknown kind.
     """
-    return read_kinds(dirs, [kind], latest=latest)[kind]
+    return read_kinds(dirs, [kind], latest=latest, run_ids=run_ids)[kind]
 
 
 def read_kinds(
-    dirs: Folders, kinds: Sequence[str], *, latest: bool = True
+    dirs: Folders,
+    kinds: Sequence[str],
+    *,
+    latest: bool = True,
+    columns: results_shards.Columns = MappingProxyType({}),
+    run_ids: Sequence[str] | None = None,
 ) -> dict[str, pa.Table]:
     """Read the rows of several kinds, each file once; as `read`.
+
+    Args:
+        dirs: as for `read`.
+        kinds: of rows.
+        latest: as for `read`.
+        columns: of some kinds, the columns that are needed, or `EVERY` of the schema:
+            millions of rows then fit into memory. Those that order rows and tell them
+            apart come besides, and text that is repeated is dictionary-encoded.
+        run_ids: as for `read`.
 
     Returns:
         A table a kind.
@@ -189,26 +212,44 @@ def read_kinds(
             raise ValueError(f"kind must be one of {known}, got {kind!r}")
     stores = find_stores(dirs)
     needed = dict.fromkeys([*kinds, "run"] if len(stores) > 1 else kinds)
-    found = [results_shards.read_store(store, list(needed)) for store in stores]
+    columns = {
+        kind: names
+        if tuple(names) == results_schema.EVERY
+        else list(dict.fromkeys([*names, *results_schema.KEYS[kind], *_PLACE]))
+        for kind, names in columns.items()
+    }
+    found = [
+        results_shards.read_store(store, list(needed), columns=columns, run_ids=run_ids)
+        for store in stores
+    ]
     found = same_names.told_apart(stores, found)
     return {
-        kind: _joined([tables[kind] for tables in found], kind, latest)
+        kind: _joined([tables[kind] for tables in found], kind, latest, columns)
         for kind in kinds
     }
 
 
-def _joined(tables: Sequence[pa.Table], kind: str, latest: bool) -> pa.Table:
-    table = results_schema.concatenate(tables, kind)
+_PLACE = ("run_id", "time", "source", "line", "store")
+
+
+def _joined(
+    tables: Sequence[pa.Table],
+    kind: str,
+    latest: bool,
+    columns: results_shards.Columns,
+) -> pa.Table:
+    table = results_schema.concatenate(tables, kind, columns.get(kind))
+    table = table.unify_dictionaries()
     # a copied file counts once, unless its run went on in one of the folders
     row = ("source", "line") if kind == "damaged" else ("source", "line", "run_id")
     table = results_schema.last_of_each(table, row)
     order = ("source", "line") if kind == "damaged" else ("time", "source", "line")
-    table = table.sort_by([(name, "ascending") for name in order])
+    table = results_schema.in_order(table, order)
     return keep_latest(table, kind) if latest else table
 
 
 def keep_latest(table: pa.Table, kind: str) -> pa.Table:
-    """Keep, of rows that agree in `results_schema.KEYS[kind]`, the latest."""
+    """Keep, of rows that agree in `schema.KEYS[kind]`, the latest."""
     return results_schema.last_of_each(table, results_schema.KEYS[kind])
 
 

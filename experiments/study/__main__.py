@@ -285,7 +285,7 @@ def _end(folder, part, counts, console) -> int:
         )
         console.print(f"{command_line}    makes the report", soft_wrap=True)
     failures = folder.failures() if counts.failed else {}
-    own = {run.run_id for run in part if not folder.is_finished(run)}
+    own = {run.run_id for run in part} - folder.finished(part)
     for path in sorted(failures[name] for name in failures.keys() & own):
         console.print(f"failed: see {path}; --retry tries again", soft_wrap=True)
     return 1 if counts.failed or (counts.left and not counts.running) else 0

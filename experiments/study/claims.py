@@ -19,6 +19,7 @@ than its own and stops. Files go when the work is done and recorded elsewhere.
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -26,6 +27,7 @@ import re
 import secrets
 import socket
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 HEARTBEAT_S = 20.0
@@ -152,13 +154,17 @@ class Claims:
 
     def active(self) -> dict[str, Holder]:
         """Returns the names with a claim that is not stale, and their holders."""
-        found = map(_NAME.fullmatch, os.listdir(self.folder))
-        names = sorted({match[1] for match in found if match})
-        holders = {name: self.holder(name) for name in names}
+        numbers: dict[str, int] = {}
+        for match in map(_NAME.fullmatch, os.listdir(self.folder)):
+            if match:
+                number = max(int(match[2]), numbers.get(match[1], 0))
+                numbers[match[1]] = number
+        now = functools.cache(self._now)  # one look at the clock for all
+        holders = {name: self._read(name, numbers[name]) for name in sorted(numbers)}
         return {
             name: holder
             for name, holder in holders.items()
-            if holder is not None and not self._is_stale(name, holder)
+            if not self._is_stale(name, holder, now)
         }
 
     def _path(self, name: str, number: int) -> pathlib.Path:
@@ -178,7 +184,9 @@ class Claims:
             # Being written just now, or its writer was killed while it wrote.
             return Holder(number, "?", 0, "?")
 
-    def _is_stale(self, name: str, holder: Holder) -> bool:
+    def _is_stale(
+        self, name: str, holder: Holder, now: Callable[[], float] | None = None
+    ) -> bool:
         path = self._path(name, holder.number)
         try:
             touched = path.stat().st_mtime
@@ -190,7 +198,7 @@ class Claims:
             return free
         # One without an author was made by a process that was killed at that moment.
         limit = self._stale_s if holder.pid else 3 * self._heartbeat_s
-        return self._now() - touched > limit
+        return (now or self._now)() - touched > limit
 
     def _now(self) -> float:
         """The time by the clock that dates claims, which may be another machine's."""
@@ -219,7 +227,7 @@ class Claims:
                         os.utime(path)
 
 
-_NAME = re.compile(r"([^@]+)@\d+")
+_NAME = re.compile(r"([^@]+)@(\d+)")
 
 
 def _escaped(name: str) -> str:

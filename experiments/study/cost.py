@@ -18,6 +18,7 @@ from experiments.building.methods import make_task
 from experiments.building.recurrent import is_recurrent
 from experiments.study.sweep import StudyRun
 from ropejax.training import even_buckets
+from ropejax.training.buckets import bucket_of, grid_buckets
 
 CPU_CORE_RATE = 1.6e10
 """Operations a second of one x86-64 core: training steps of the Chomsky-hierarchy
@@ -55,10 +56,18 @@ def work_of(run: StudyRun) -> Operations:
     # Lengths are uniform, near enough, so buckets are equally frequent.
     step = _passes(config) * train.batch_size * statistics.mean(map(forward, buckets))
     scoring = sum(
-        settings["samples"] * sum(map(forward, lengths.parse(settings["lengths"])))
+        settings["samples"] * sum(map(forward, _padded(settings)))
         for settings in run.evaluations
     )
     return Operations(step, train.steps, scoring)
+
+
+def _padded(settings: Mapping[str, Any]) -> list[int]:
+    """Returns the lengths of an evaluation, as long as their batches are."""
+    wanted = lengths.parse(settings["lengths"])
+    given = settings["buckets"]
+    buckets = lengths.parse(given) if given else grid_buckets(wanted)
+    return [min(bucket_of(n, buckets), max(wanted)) for n in wanted]
 
 
 def _passes(config: ConfigDict) -> float:
@@ -109,15 +118,17 @@ class Costs:
         rate: float = CPU_CORE_RATE,
     ):
         self._by_group: dict[str, list[float]] = {}
-        rates = []
+        rates: dict[str, list[float]] = {}  # recurrent ones are of another order
         for run in runs:
             cost = measured.get(run.run_id)
             if cost and cost.get("step_s"):
                 step_s = cost["step_s"]
                 self._by_group.setdefault(run.group, []).append(step_s)
-                rates.append(self.work(run).step / step_s)
+                rates.setdefault(_kind(run), []).append(self.work(run).step / step_s)
         self.is_measured = bool(rates)
-        self._rate = statistics.median(rates) if rates else rate
+        every = [one for some in rates.values() for one in some]
+        self._rate = statistics.median(every) if every else rate
+        self._rates = {kind: statistics.median(some) for kind, some in rates.items()}
         scoring = [
             (self.work(run).scoring, measured[run.run_id]["score_s"])
             for run in runs
@@ -140,8 +151,13 @@ class Costs:
         """Returns what a run costs, in seconds of one device (a CPU: of one core)."""
         work = self.work(run)
         steps = self._by_group.get(run.group)
-        step_s = statistics.median(steps) if steps else work.step / self._rate
+        rate = self._rates.get(_kind(run), self._rate)
+        step_s = statistics.median(steps) if steps else work.step / rate
         return work.steps * step_s + work.scoring / self._scoring_rate
+
+
+def _kind(run: StudyRun) -> str:
+    return run.config["model"]["kind"]
 
 
 def ordered(

@@ -100,6 +100,21 @@ class StudyFolder:
         self._marks[run.run_id] = mark
         return self._covers(mark, run)
 
+    def finished(self, runs: Iterable[StudyRun]) -> set[str]:
+        """Returns the ids of those runs that are finished, by one look at the folder.
+
+        One that was finished a moment ago may be missed; `is_finished` tells.
+        """
+        try:
+            there = set(os.listdir(self.path / "done"))
+        except FileNotFoundError:
+            return set()
+        return {
+            run.run_id
+            for run in runs
+            if self._mark(run.run_id).name in there and self.is_finished(run)
+        }
+
     def costs(self) -> dict[str, dict[str, Any]]:
         """Returns what finished runs cost, by run_id."""
         for path in (self.path / "done").glob("[!.]*.json"):
@@ -113,7 +128,9 @@ class StudyFolder:
 
         They lack rows if a file of results was damaged; what was read of them stays.
         """
-        finished = [run for run in runs if self.is_finished(run)]
+        runs = list(runs)
+        done = self.finished(runs)
+        finished = [run for run in runs if run.run_id in done]
         if not finished:
             return []
         scored = self._scored_lengths()
@@ -152,9 +169,11 @@ class StudyFolder:
     def _scored_lengths(self) -> dict[tuple[str, int, str], set[tuple]]:
         """Returns what each row was scored on, by run, step and test-time positions."""
         try:
-            table = results.read(self.results)
+            columns = {"evaluation": _SCORED}
+            read = results.read_kinds(self.results, ["evaluation"], columns=columns)
         except FileNotFoundError:
             return {}
+        table = read["evaluation"]
         names = ("run_id", "step", "test_positions", "set_hash", *_SCORED)
         found: dict[tuple[str, int, str], set[tuple]] = {}
         columns = (table[name].to_pylist() for name in names)

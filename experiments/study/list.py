@@ -39,9 +39,10 @@ def show(
     places = {run.run_id: at for at, run in enumerate(in_order, start=1)}
     total = left = 0.0
     done = 0
+    already = folder.finished(runs)
     names = _names([members[0] for members in groups.values()])
     for members in groups.values():
-        finished = [run for run in members if folder.is_finished(run)]
+        finished = [run for run in members if run.run_id in already]
         seconds = sum(costs.seconds(run) for run in members)
         total += seconds
         left += seconds - sum(costs.seconds(run) for run in finished)

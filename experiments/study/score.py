@@ -16,7 +16,7 @@ from rich.console import Console
 
 from experiments.building import build
 from experiments.building.build import Experiment
-from experiments.evaluate import fixed_sets
+from experiments.evaluation_sets.asked import fixed_sets
 from experiments.results.store import ResultsWriter
 from experiments.running import labels, scoring
 from experiments.running.progress import Bar

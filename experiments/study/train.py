@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from rich.console import Console
 from experiments.building import build
 from experiments.building.build import Experiment
 from experiments.results.store import ResultsWriter
-from experiments.running import labels, workdir
+from experiments.running import init_from, labels, text_files, workdir
 from experiments.running.curves import Curves
 from experiments.running.interrupt import Interrupt, StoppedError
 from experiments.running.progress import Bar, figures
@@ -25,8 +25,10 @@ from experiments.study.sweep import StudyRun
 from ropejax.training import Progress, TrainState
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.members import AdamFamily, Member, Numbers
-from ropejax.training.population import Population
+from ropejax.training.population import Population, init_member
 from ropejax.training.population_loop import MemberProgress, train_population
+from ropejax.training.starting import renamed
+from ropejax.typing import Params
 
 
 def population_of(config: Mapping[str, Any], experiment: Experiment) -> Population:
@@ -100,15 +102,22 @@ class Work:
     def _opened(self, run: StudyRun, exit_stack: contextlib.ExitStack) -> _Open:
         folder, config = self._folder.run(run.run_id), run.config
         has_rows = folder.exists()
+        model = self._together.experiment.recipe.model
         workdir.check_same(folder, config)
+        init_from.check(config, folder, model)
+        task = self._together.experiment.recipe.task
+        text_files.check(folder, task)
         exit_stack.enter_context(workdir.locked(folder))
         workdir.write_config(folder, config)
+        text_files.record(folder, task)
         checkpoints = Checkpoints(
             folder / "checkpoints",
             keep=config["train"]["keep"],
             metadata={"config": dict(config)},
         )
         exit_stack.callback(checkpoints.close)
+        start = self._begun(config)
+        init_from.begin(config, folder, model, checkpoints, start, self._console)
         first = max(checkpoints.steps(), default=0)
         common = labels.run_labels(config, self._together.experiment)
         common["seed"] = config["train"]["seed"]
@@ -117,7 +126,7 @@ class Work:
         curves = Curves(
             writer,
             folder / "tensorboard",
-            every=config["train"]["log_every"],
+            every=min(config["train"]["log_every"], config["train"]["steps"]),
             first=first,
             learning_rate=build.make_schedule(ConfigDict(config)),
         )
@@ -126,6 +135,19 @@ class Work:
         rows_in = self._folder.results if has_rows else folder
         scored = Scored(run, writer, rows_in)
         return _Open(run, checkpoints, curves, writer, first, scored)
+
+    def _begun(self, config: Mapping[str, Any]) -> Callable[[Params], TrainState]:
+        """Makes the state before the first step of given parameters."""
+        length_seed = config["train"]["length_seed"]
+
+        def start(params: Params) -> TrainState:
+            population = self._together.population
+            state = init_member(population, member_of(config), length_seed)
+            allow_new = init_from.allows_new(config)
+            params = renamed(params, state.params, allow_new=allow_new)
+            return state._replace(params=params)
+
+        return start
 
     def run(self) -> list[dict[str, Any]]:
         """Trains and scores all runs, and returns what each cost.
@@ -137,7 +159,8 @@ class Work:
         """
         where = provenance()
         for one in self._open:
-            one.writer.write("run", config=one.run.config, **where)
+            began = init_from.origin(self._folder.run(one.run.run_id))
+            one.writer.write("run", config=one.run.config, init_from=began, **where)
         states = self._train()
         self._score(states)
         cost = self._cost() | {"device": where["device"]}

@@ -122,6 +122,8 @@ class Worker:
         another worker might have finished it.
         """
         given_up = self._folder.failures()
+        self._finished |= self._folder.finished(self._runs)
+        busy = claims.active()
         costs = Costs(self._runs, self._folder.costs())
         pending = [
             run
@@ -133,7 +135,7 @@ class Worker:
         for run in pending:
             if taken and run.group != taken[0].group:
                 continue
-            if self._is_finished(run) or not claims.take(run.run_id):
+            if run.run_id in busy or not claims.take(run.run_id):
                 continue
             if self._is_finished(run):
                 claims.release(run.run_id, done=True)
@@ -243,7 +245,7 @@ class Worker:
 
 def count(folder: StudyFolder, runs: Sequence[StudyRun], claims: Claims) -> Counts:
     """Returns how far a study is."""
-    finished = {run.run_id for run in runs if folder.is_finished(run)}
+    finished = folder.finished(runs)
     active = claims.active().keys() - finished
     given_up = folder.failures().keys() - finished - active
     costs = Costs(runs, folder.costs())

@@ -53,6 +53,23 @@ def test_a_claimed_name_is_refused_to_others_until_it_is_given_back(tmp_path):
         assert other.active()[NAME].number == 1
 
 
+def test_who_is_at_work_is_found_by_one_look_however_many_there_are(
+    tmp_path, monkeypatch
+):
+    """On a shared file system, each look at a folder and its clock takes a while."""
+    with Claims(tmp_path) as here:
+        for number in range(20):
+            assert here.take(f"{NAME}{number}")
+        on_another_machine(monkeypatch)
+        looks = []
+        listed, now = os.listdir, Claims._now
+        monkeypatch.setattr(os, "listdir", lambda p: looks.append(p) or listed(p))
+        monkeypatch.setattr(Claims, "_now", lambda self: looks.append(0) or now(self))
+        with Claims(tmp_path) as claims:
+            assert len(claims.active()) == 20
+        assert looks == [tmp_path, 0]
+
+
 def test_what_is_done_leaves_no_file(tmp_path):
     with Claims(tmp_path) as one:
         assert one.take(NAME)

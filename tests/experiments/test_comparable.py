@@ -241,7 +241,7 @@ def test_an_encoder_and_a_decoder_on_one_task_are_told_apart_by_name():
     assert {name: run.setting.label for name, run in kept.items()} == {
         "a": "RoPE, consecutive, model.kind=encoder",
         "b": "RoPE, randomized, model.kind=decoder",
-        "c": "LSTM, consecutive",
+        "c": "LSTM",
     }
     del configs["b"]
     other = scored("c", 50, encoding="lstm", encoding_title="LSTM")

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -22,8 +23,9 @@ from rich.console import Console
 
 from configs import base
 from experiments.building.checks import Evaluation
-from experiments.evaluate import _as_held, evaluate_run
+from experiments.evaluate import evaluate_run
 from experiments.evaluation_sets import __main__ as evaluation_sets
+from experiments.evaluation_sets.asked import as_held
 from experiments.evaluation_sets.builder import RopejaxEvaluation, make_set
 from experiments.evaluation_sets.content import SetKey, content_hash, task_text
 from experiments.evaluation_sets.read import held_lengths, read_set, read_sets
@@ -193,6 +195,20 @@ def test_missing_sets_are_refused_with_the_command_that_makes_them(made):
 
 
 @pytest.mark.fast
+def test_a_folder_of_the_name_that_holds_another_task_is_told(made, tmp_path):
+    """Names of folders lack signs, and two files may differ in those alone."""
+    shutil.copytree(made, tmp_path / "sets")
+    about = KEY.folder(tmp_path / "sets") / "metadata.json"
+    there = json.loads(about.read_text()) | {"task": "reverse_string(vocab_size=-2)"}
+    about.write_text(json.dumps(there))
+    said = r"holds examples of reverse_string\(vocab_size=-2\), not of reverse_string,"
+    with pytest.raises(ValueError, match=said):
+        read_set(KEY, tmp_path / "sets")
+    del there["task"]  # of an earlier version
+    about.write_text(json.dumps(there))
+    assert read_set(KEY, tmp_path / "sets").key == KEY
+
+
 def test_tasks_are_read_with_their_settings_and_named_without_defaults():
     text = "even_pairs,modular_arithmetic(modulus=3),modular_arithmetic(modulus=5)"
     tasks = evaluation_sets.parse_tasks(text)
@@ -274,7 +290,7 @@ class Held:
     def chosen(self, changes, lengths_text=None):
         asked = Evaluation(Consecutive(), (3, 5), samples=6, draws=4, seed=1)
         asked = dataclasses.replace(asked, **changes)
-        return _as_held(KEY.task, asked, self.folder, lengths_text, changes)
+        return as_held(KEY.task, asked, self.folder, lengths_text, changes)
 
 
 def test_what_is_not_given_is_as_the_sets_are(tmp_path):

@@ -89,11 +89,20 @@ def test_perplexity_stands_in_tables_of_tasks_on_text():
     rows = on_text(scored("a", 40), even)
     head, first = tables.score_rows(cells_of(rows))
     assert head[-1] == "Perplexity"
-    assert first[-1] == "4"  # lengths 3 to 6: e to the mean of the losses
+    assert first[-1] == "4.000"  # lengths 3 to 6: e to the mean of the losses
     other = on_text(scored("b", 40, seed=1), lambda n: 4 * even(n))
     (cell,) = cells_of(rows, other)
     assert cell.perplexity == pytest.approx(8)  # over seeds likewise: of 4 and 16
     assert cell.perplexity_curve[3] == pytest.approx(4)
+
+
+def test_a_model_that_diverged_has_no_perplexity():
+    rows = on_text(scored("a", 40), even)
+    for row, loss in zip(rows, (math.nan, 1.0, math.inf, 1.0, 1.0, 1.0), strict=True):
+        row["loss"] = loss
+    (cell,) = cells_of(rows)
+    assert cell.perplexity_curve.keys() == {2, 4, 5, 6}
+    assert tables.perplexity(cell) == "–"  # a length of the score has none
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -200,6 +209,6 @@ def test_a_title_that_two_schemes_share_gives_way_to_their_names():
     assert {cell.setting.label for cell in cells_of(*rows)} == {"RoPE, randomized"}
     other = scored("c", 40, **(named | {"positions": "randomized"}))
     assert {cell.setting.label for cell in cells_of(*rows, other)} == {
-        "RoPE, randomized(max_position=64)",
+        "RoPE, randomized (max_position=64)",
         "RoPE, randomized",
     }

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from experiments.report import missing
+from experiments.report.awaited import awaited
 from tests.experiments.evaluation_rows import cells_of, scored
 
 pytestmark = pytest.mark.fast
@@ -34,6 +35,47 @@ def test_parts_of_a_study_are_held_to_their_own_seeds():
         scored("c", 50, seed=5, group="ablation", positions="randomized"),
     )
     assert missing.missing_runs(cells) == []
+
+
+def test_settings_with_rates_of_their_own_are_held_to_these():
+    """As a recurrent network beside Transformers in the mini form of deletang2022."""
+    rnn = {"encoding": "rnn", "encoding_title": "RNN", "learning_rate": 3e-3}
+    cells = cells_of(
+        scored("a", 50),
+        scored("b", 50, encoding="alibi", encoding_title="ALiBi"),
+        *(scored(f"r{seed}", 50, seed=seed, **rnn) for seed in (0, 1)),
+    )
+    assert [str(gap) for gap in missing.missing_runs(cells)] == [
+        f"Reverse String, {name}, consecutive: 1 of 2 runs; lacks seed 1 at learning "
+        "rate 0.001"
+        for name in ("ALiBi", "RoPE")
+    ]
+
+
+def test_what_no_sweep_asks_for_is_not_missed(tmp_path):
+    cells = cells_of(
+        scored("a", 50),
+        scored("b", 50, seed=1),
+        scored("c", 50, positions="randomized(sort=True)"),
+        scored("d", 50, task="zoo", task_title="Zoo"),
+    )
+    store = tmp_path / "results"
+    evaluated = {(str(store), name) for name in "abcd"}
+    assert awaited([store], evaluated) is None  # no study tells
+    every = missing.missing_runs(cells), missing.missing_cells(cells)
+    assert [len(lines) for lines in every] == [1, 1]
+
+    def left(*more):
+        order = [*"abcd", *more]
+        (tmp_path / "study.json").write_text(json.dumps({"order": order}))
+        to_come = awaited([store], evaluated)
+        gaps = missing.missing_runs(cells, to_come)
+        return len(gaps), missing.missing_cells(cells, to_come)
+
+    assert left() == (0, [])
+    assert left("reverse_string-rope-randomized-seed1-0f") == (1, [])
+    (absent,) = every[1]
+    assert left("zoo-rope-randomized-seed0-0f") == (0, [absent])
 
 
 def test_tasks_may_be_trained_in_ways_of_their_own():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 import matplotlib
 import numpy as np
@@ -71,10 +72,15 @@ def test_a_panel_a_task_and_a_line_a_setting_with_the_right_numbers(cells):
     figure = plots.accuracy_by_length(cells)
     copy, sort = figure.axes
     assert [axes.get_title() for axes in figure.axes] == ["Copy", "Sort"]
-    assert (copy.get_xlabel(), copy.get_ylabel()) == ("input length", "token accuracy")
+    assert (copy.get_xlabel(), copy.get_ylabel()) == (
+        "input length",
+        "token accuracy (%)",
+    )
     lines = [line for line in copy.lines if line not in _dots(copy)]
     shown = {tuple(line.get_ydata().round(9)) for line in lines}
     assert len(lines) == 3
+    ticks = copy.yaxis.get_major_formatter()
+    assert ticks(0.55) == "55"  # data stay shares
     assert shown == {(0.2,) * 6, (0.55,) * 6, (0.95,) * 6}
     for axes in (copy, sort):
         (blind,) = _dots(axes)
@@ -193,7 +199,8 @@ def test_learning_curves_average_runs_over_parts_of_the_training(cells):
     assert copy.get_title() == "Copy"
     assert len(copy.lines) == 3
     (legend,) = figure.legends
-    said = "nothing logged (shorter than\ntrain.log_every):\nSort: rope, consecutive"
+    said = "nothing logged (diverged, or\nshorter than train.log_every):"
+    said += "\nSort: rope, consecutive"
     assert said in [text.get_text() for text in legend.get_texts()]
     (alone, *two) = copy.lines
     parts = np.arange(1, 201).reshape(100, 2).mean(axis=1)
@@ -245,6 +252,54 @@ def test_learning_curves_of_runs_without_a_step_in_common_are_left_out(cells):
     figure = plots.learning_curves(table, cells, "loss")
     assert [len(axes.lines) for axes in figure.axes] == [1]
     assert plots.any_logged(table, cells, "loss")
+
+
+def test_losses_of_all_sizes_are_legible_and_noise_of_right_models_is_cut(cells):
+    names = {run.run_id: cell.setting for cell in cells for run in cell.runs}
+    loss = lambda name, at: 2.0 if "none" in name else [1.0, 1e-2, 1e-9, 0.0][at]
+    rows = [(name, at + 1, loss(name, at)) for name in names for at in range(4)]
+    columns = zip(*rows, strict=True)
+    table = pa.table(dict(zip(("run_id", "step", "loss"), columns, strict=True)))
+    axes = plots.learning_curves(table, cells, "loss").axes[0]
+    assert axes.get_yscale() == "log"
+    low, high = axes.get_ylim()
+    assert (low, high) == (1e-4, pytest.approx(3.0))
+
+
+@pytest.mark.parametrize("words", [1, 30])
+@pytest.mark.parametrize("settings", [2, 6])
+def test_legends_lie_within_the_picture_however_long_names_are(words, settings):
+    runs = [
+        _run("copy", f"e{at} {'and more ' * words}", p, 0, dict.fromkeys(LENGTHS, 0.5))
+        for at, p in enumerate(["consecutive", "randomized"] * (settings // 2))
+    ]
+    figure = plots.accuracy_by_length(summaries.group_cells(runs))
+    figure.draw_without_rendering()
+    box, (legend,) = figure.bbox, figure.legends
+    around = legend.get_window_extent()
+    assert (around.x0 >= 0, around.y0 >= 0) == (True, True)
+    assert (around.x1 <= box.x1, around.y1 <= box.y1) == (True, True)
+    tall = figure.axes[0].get_window_extent()
+    assert tall.height > 60  # the picture has its room
+
+
+def test_what_is_not_finite_is_no_value(cells):
+    """Models that diverged: such a value would hide a whole curve, or the axis."""
+    names = [run.run_id for cell in cells for run in cell.runs]
+    rows = [
+        {"run_id": name, "step": step, "loss": math.nan if name == names[0] else loss}
+        for name in names
+        for step, loss in ((1, 1.0), (2, 0.5), (3, math.inf))
+    ]
+    figure = plots.learning_curves(pa.Table.from_pylist(rows), cells, "loss")
+    figure.draw_without_rendering()
+    assert all(list(line.get_xdata()) == [1, 2] for line in figure.axes[1].lines)
+    none = pa.table({"run_id": names, "step": [1] * len(names), "loss": [math.nan] * 7})
+    assert not plots.any_logged(none, cells, "loss")
+
+
+def test_few_places_of_panels_are_empty():
+    assert [plot_style.columns_of(n) for n in (1, 2, 3, 4, 5, 15)] == [1, 2, 3, 2, 3, 5]
 
 
 def test_nothing_logged_at_all_is_no_picture(cells):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.report import plots_scores, statistics
+from experiments.report import plots, plots_scores, statistics
 from tests.experiments.evaluation_rows import cells_of, scored
 
 
@@ -35,9 +35,10 @@ def test_the_heatmap_shows_scores_and_colours_the_gain_over_the_baseline():
     # regular before context-sensitive
     rows = [label.get_text() for label in axes.get_yticklabels()]
     assert rows == ["Even Pairs", "Bucket Sort"]
-    # one column is too narrow for the name of its scheme above it
+    # what all have stands above
     names = [label.get_text() for label in axes.get_xticklabels()]
-    assert names == ["input-blind", "RoPE, consecutive", "RoPE, randomized"]
+    assert names == ["input-blind", "consecutive", "randomized"]
+    assert texts[-1] == "RoPE"
 
 
 def test_wide_groups_of_columns_have_their_scheme_above():
@@ -60,6 +61,28 @@ def test_wide_groups_of_columns_have_their_scheme_above():
     ]
     names = [label.get_text() for label in axes.get_xticklabels()]
     assert names == ["input-blind", *["E0", "E1", "E2"] * 2]
+
+
+@pytest.mark.parametrize("long", [1, 8])
+def test_no_name_is_cut_off_however_long(long):
+    named = {"positions": "randomized", "positions_title": "randomized " * long}
+    cells = cells_of(
+        scored("a", 50, encoding_title="A name of an encoding", **named),
+        scored("b", 50, encoding="alibi", encoding_title="Another name"),
+    )
+    figure = plots_scores.score_heatmap(cells)
+    figure.draw_without_rendering()
+    labels = figure.axes[0].get_xticklabels()
+    assert min(label.get_window_extent().x0 for label in labels) >= 0
+    assert min(label.get_window_extent().y0 for label in labels) >= 0
+
+
+def test_names_with_dollar_signs_are_no_formulas():
+    names = {"encoding_title": r"2$ or $\foo$", "task_title": "$x", "positions": "$_$"}
+    cells = cells_of(scored("a", 50, **names), scored("b", 60, encoding="alibi"))
+    for draw in (plots_scores.score_heatmap, plots_scores.seed_sensitivity):
+        draw(cells).draw_without_rendering()  # a formula that cannot be read raises
+    plots.accuracy_by_length(cells).draw_without_rendering()
 
 
 def _means(axes, marker):
@@ -103,5 +126,15 @@ def test_the_seeds_of_the_best_rate_and_the_best_run_are_drawn():
     np.testing.assert_allclose(_means(bucket, "D"), [85])
     np.testing.assert_allclose(_means(bucket, "*"), [90])
     rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert rows == ["RoPE, consecutive", "RoPE, randomized"]
+    assert rows == ["consecutive", "randomized"]
+    assert figure.legends[0].get_title().get_text() == "RoPE"
     assert ticks.get_ydata()[0] == 1  # the row of its setting
+    (star,) = [line for line in bucket.lines if line.get_marker() == "*"]
+    assert star.get_ydata()[0] < 1  # above what it would cover
+
+
+def test_the_best_run_needs_no_star_where_there_is_one_rate():
+    figure = plots_scores.seed_sensitivity(cells_of(scored("a", 50), scored("b", 60)))
+    assert not _means(figure.axes[0], "*")
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["mean, 95% interval", "one run", "input-blind"]

@@ -363,10 +363,14 @@ def test_pictures_of_sensitivity_are_drawn_where_there_is_some(tmp_path):
     """One seed a cell, and a learning rate a task: neither has been varied."""
     for task, seed in (("even_pairs", 0), ("bucket_sort", 1)):
         _write_run(tmp_path / task, task, "consecutive", seed, 150)
+    (tmp_path / "out").mkdir()
+    for name in ("seed_sensitivity.svg", "loss_by_step.svg", "gains.csv"):
+        (tmp_path / "out" / name).touch()  # of an earlier report, or of others
     report.make_report(tmp_path, tmp_path / "out", formats=["svg"])
     names = {path.stem for path in (tmp_path / "out").glob("*.svg")}
-    assert "accuracy_by_length" in names
+    assert {"accuracy_by_length", "loss_by_step"} < names
     assert not {"seed_sensitivity", "learning_rate_sensitivity"} & names
+    assert not (tmp_path / "out" / "gains.csv").exists()
 
 
 def test_a_run_too_short_to_log_anything_is_named_and_has_no_empty_picture(tmp_path):

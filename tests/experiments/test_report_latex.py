@@ -22,7 +22,7 @@ def cells():
         for seed in range(3)
     ]
     odd = {"task": "a_b", "task_title": "[A_B] & 50%", "input_blind": 0.9}
-    more = {"encoding": "e(x=1)", "encoding_title": "É^2 (x_1 ~ {2}\\)"}
+    more = {"encoding": "e(x=1)", "encoding_title": "É^2 (x_1 ~ {2}\\ θ)"}
     return cells_of(*seeds, scored("x", 91, **odd), scored("y", 92, **odd, **more))
 
 
@@ -76,6 +76,18 @@ def test_all_rows_have_all_columns_and_all_braces_are_closed(cells):
         assert counts == {4}
 
 
+def test_long_names_over_columns_are_broken_and_wide_tables_shrunk():
+    cells = cells_of(
+        scored("a", 50),
+        scored("b", 50, positions="randomized", test_positions="evenly_spaced"),
+    )
+    text = report_latex.matrix(cells, tables.best_text, "", "tab:x")
+    assert r"\multicolumn{1}{c}{consecutive}" in text
+    said = r"\shortstack{randomized,\\ tested with evenly spaced}"
+    assert rf"\multicolumn{{1}}{{c}}{{{said}}}" in text
+    assert r"\resizebox{\ifdim\width>\linewidth" in text
+
+
 @pytest.mark.parametrize(
     ("plain", "written"),
     [
@@ -83,6 +95,7 @@ def test_all_rows_have_all_columns_and_all_braces_are_closed(cells):
         ("50% & $5 #1 a_b", r"50\% \& \$5 \#1 a\_b"),
         ("1–40 ≥ ± −2", r"1--40 $\geq$ $\pm$ $-$2"),
         ("<x|y>", r"$<$x$|$y$>$"),
+        ("θ→∞, λ²", r"$\theta$$\to$$\infty$, $\lambda$$^2$"),
     ],
 )
 def test_what_latex_would_read_is_shown(plain, written):

@@ -15,6 +15,7 @@ import pytest
 from experiments.results import schema as results_schema
 from experiments.results import shards as results_shards
 from experiments.results import store as results
+from experiments.results.walk import walk
 
 pytestmark = pytest.mark.fast
 
@@ -102,6 +103,49 @@ def test_the_latest_evaluation_wins_and_nothing_is_counted_twice(tmp_path):
     assert "2001-02-03T02:05:06.000000+00:00" in (
         results.read(tmp_path, latest=False)["time"].to_pylist()
     )
+
+
+def test_some_columns_and_some_runs_are_those_of_all(tmp_path):
+    """From shards and lines, of two folders that have one name for two trainings."""
+    for place, steps in (("one", 10), ("two", 20)):
+        for run_id in ("a", "b"):
+            _run(tmp_path / place, run_id, study=None if run_id == "a" else "s")
+            with results.ResultsWriter(tmp_path / place, "c", COMMON) as writer:
+                writer.write("run", config={"train": {"steps": steps}})
+                writer.evaluation([_evaluation(n, n, set_hash="x") for n in (1, 2)])
+        results.compact(tmp_path / place)
+        _run(tmp_path / place, "d", corrects=(1, 2))
+    names = ("run_id", "store", "study", "set_hash", "length", "correct", "time")
+    plain = results.read(tmp_path).select(names)
+    columns = {"evaluation": ("study", "correct"), "training": ("loss",)}
+    lean = results.read_kinds(tmp_path, ["evaluation", "training"], columns=columns)
+    assert lean["evaluation"].select(names).to_pylist() == plain.to_pylist()
+    assert {"c (one)", "c (two)"} < {*plain["run_id"].to_pylist()}
+    assert "task" not in lean["evaluation"].column_names
+    assert pa.types.is_dictionary(lean["evaluation"].schema.field("run_id").type)
+    every = {"evaluation": results_schema.EVERY}
+    whole = results.read_kinds(tmp_path, ["evaluation"], columns=every)["evaluation"]
+    assert whole.to_pylist() == results.read(tmp_path).to_pylist()
+    assert pa.types.is_dictionary(whole.schema.field("encoding").type)
+    losses = results.read(tmp_path, "training")["loss"]
+    assert str(lean["training"]["loss"].to_pylist()) == str(losses.to_pylist())
+    one = results.read(tmp_path / "one", run_ids=["d", "none"])
+    assert {*one["run_id"].to_pylist()} == {"d"}
+    assert one["correct"].to_pylist() == [1, 2]
+
+
+def test_checkpoints_of_runs_are_not_looked_into(tmp_path):
+    """A study of thousands of runs has hundreds of thousands of folders in these."""
+    for folder in ("a/checkpoints/5/results", "a/results", "checkpoints/b/results"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.jsonl").touch()
+    (tmp_path / "a" / "config.json").touch()
+    looked = {str(folder.relative_to(tmp_path)) for folder, _ in walk(tmp_path)}
+    assert looked == {".", "a", "a/results", *("checkpoints" + s for s in _BELOW)}
+    assert len(results.find_stores(tmp_path)) == 2
+
+
+_BELOW = ("", "/b", "/b/results")
 
 
 def test_overlapping_folders_and_copies_count_once(tmp_path):

@@ -44,7 +44,7 @@ def runs_of(name, arg):
         ("ruoss2023", "form=causal,scale=full", 15 * 2 * PAPER_RUNS, 15 * 2),
         ("deletang2022", "form=full", 15 * (5 + 4) * PAPER_RUNS, 15 * (5 + 4)),
         ("deletang2022", "form=medium", 15 * (5 + 4) * 3, 15 * (5 + 4)),
-        ("deletang2022", "form=mini", (4 * 2 + 3) * 3, 4 * 2 + 3),
+        ("deletang2022", "form=mini", (3 + 3) * 3, 3 + 3),
         ("su_robustness", "form=full", 3 * 2 * 3 * PAPER_RUNS, 3 * 2 * 3),
         ("su_robustness", "form=mini", 3 * 2 * 3 * 3, 3 * 2 * 3),
     ],
@@ -172,9 +172,10 @@ def test_masked_text_is_trained_and_tested_as_in_sus_article(form, tmp_path):
 @pytest.mark.fast
 @pytest.mark.parametrize("name", NAMES)
 def test_mini_forms_are_estimated_to_end_in_half_an_hour_on_two_cores(name):
+    """Of recurrent networks, whose steps wait for each other, much less is counted."""
     runs = runs_of(name, "form=mini")
     costs = Costs(runs, {})
-    assert 0.5 * 3600 < sum(map(costs.seconds, runs)) <= 3600
+    assert 0.2 * 3600 < sum(map(costs.seconds, runs)) <= 3600
 
 
 @pytest.mark.fast

@@ -41,6 +41,8 @@ def test_zipped_keeps_what_belongs_together():
 def test_union_keeps_the_first_of_equal_points_and_where_drops_others():
     points = union([{"a": 1}, {"a": 2}], [{"a": 2}, {"a": 3}])
     assert points == [{"a": 1}, {"a": 2}, {"a": 3}]
+    lists = union([{"a": [1]}, {"b": 1, "a": [1]}], [{"a": [1], "b": 1}, {"a": [2]}])
+    assert lists == [{"a": [1]}, {"a": [1], "b": 1}, {"a": [2]}]
     assert where(points, lambda point: point["a"] != 2) == [{"a": 1}, {"a": 3}]
 
 
@@ -215,7 +217,10 @@ def test_shards_begin_with_parts_that_make_up_the_whole_and_end_with_the_others(
 
 
 def test_work_counts_products_and_softmax_by_hand():
-    """One layer of width 8, 2 heads, MLP 32; 5 tokens trained; 4, 6 and 7 tested."""
+    """One layer of width 8, 2 heads, MLP 32; 5 tokens trained; 3 times 7 tested.
+
+    The lengths tested are 3, 5 and 6, and one token more; all are padded to 6.
+    """
     (run,) = runs_of({"task.name": "even_pairs"})
 
     def forward(tokens):
@@ -226,7 +231,9 @@ def test_work_counts_products_and_softmax_by_hand():
     work = work_of(run)
     assert work.step == 3 * 4 * forward(5)
     assert work.steps == 12
-    assert work.scoring == 8 * (forward(4) + forward(6) + forward(7))
+    assert work.scoring == 8 * 3 * forward(7)
+    (short,) = runs_of({"task.name": "even_pairs", "eval.buckets": "4,64"})
+    assert work_of(short).scoring == 8 * (forward(5) + 2 * forward(7))
 
 
 def test_costs_are_measured_where_they_were_and_scaled_elsewhere():
@@ -240,6 +247,13 @@ def test_costs_are_measured_where_they_were_and_scaled_elsewhere():
     assert costs.is_measured
     assert costs.seconds(small) == costs.seconds(same) == pytest.approx(12 * 0.5 + 3)
     assert costs.seconds(large) == pytest.approx(12 * 2 * 0.5 + 3)
+    # what a recurrent model took says nothing of a Transformer where one was measured
+    rnn, other = runs_of({"model.kind": "rnn"}, {"train.batch_size": 16})
+    measured[rnn.run_id] = {"step_s": 70.0, "score_s": None}
+    costs = Costs([small, rnn, other], measured)
+    assert costs.seconds(other) == pytest.approx(12 * 4 * 0.5 + 3)
+    del measured[small.run_id]
+    assert Costs([small, rnn, other], measured).seconds(other) > 12 * 70
 
 
 @pytest.mark.fast

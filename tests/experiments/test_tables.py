@@ -79,6 +79,17 @@ def test_the_mean_is_at_the_rate_with_the_best_mean_and_the_best_over_all():
     assert cell.seeds == 2
 
 
+def test_a_lucky_seed_of_a_rate_that_lacks_others_makes_no_mean():
+    """As while a study is under way: the rate's other seeds may be worse."""
+    (cell,) = cells_of(
+        scored("a", 50),
+        scored("b", 60, seed=1),
+        scored("c", 99, learning_rate=5e-3),
+    )
+    assert {run.run_id for run in cell.chosen} == {"a", "b"}
+    assert cell.best == pytest.approx(0.99)  # as published: over all
+
+
 def test_a_run_without_test_lengths_has_no_score_and_spoils_none():
     (cell,) = cells_of(scored("a", 60), scored("b", 0, lengths=(1, 2), seed=1))
     assert cell.best == pytest.approx(0.6)

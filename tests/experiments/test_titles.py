@@ -6,8 +6,9 @@ import pytest
 
 from configs import base
 from experiments.building import build
-from experiments.report import placing, summaries, tables
+from experiments.report import naming, placing, summaries, tables
 from experiments.running import labels, workdir
+from ropejax.nn.recurrent import CELLS
 from tests.experiments.evaluation_rows import cells_of, runs_of, scored
 
 pytestmark = pytest.mark.fast
@@ -55,6 +56,76 @@ def test_settings_that_differ_are_named_and_titles_of_ones_own_stay():
         "RoPE, wide (a=1)",
         "RoPE(x=((), consecutive",
     }
+
+
+def test_of_parts_with_settings_only_what_differs_is_named():
+    parts = "rope=Rotary(), scale=LogScale(form=trained{})"
+    cells = cells_of(
+        _run("a", encoding=("compose", "RoPE, log n", parts.format(", least=2"))),
+        _run("b", encoding=("compose", "RoPE, log n", parts.format(""))),
+        _run("c", encoding=("compose", "RoPE, log n", "rope=Rotary()")),
+    )
+    assert {cell.setting.label for cell in cells} == {
+        "RoPE, log n (scale=LogScale, scale.form=trained, scale.least=2), consecutive",
+        "RoPE, log n (scale=LogScale, scale.form=trained), consecutive",
+        "RoPE, log n, consecutive",
+    }
+    cells = cells_of(
+        _run("a", encoding=("compose", "RoPE, log n", parts.format(", least=2"))),
+        _run("b", encoding=("compose", "RoPE, log n", parts.format(""))),
+    )
+    assert {cell.setting.label for cell in cells} == {
+        "RoPE, log n (scale.least=2), consecutive",
+        "RoPE, log n, consecutive",
+    }
+
+
+def test_one_title_of_ones_own_for_two_ranges_names_the_range():
+    wide, narrow = (f"randomized(sort=True, max_position={n})" for n in (9, 5))
+    own = {"positions_title": "randomized"}
+    cells = cells_of(
+        _run("a", positions=wide, **own), _run("b", positions=narrow, **own)
+    )
+    assert {cell.setting.label for cell in cells} == {
+        "RoPE, randomized (max_position=9)",
+        "RoPE, randomized (max_position=5)",
+    }
+    # two kinds under one title, or settings that cannot be read: names as they are
+    for other in ("shifted(max_position=9)", "randomized(x=(()"):
+        cells = cells_of(
+            _run("a", positions=wide, **own), _run("b", positions=other, **own)
+        )
+        assert {c.setting.label for c in cells} == {f"RoPE, {wide}", f"RoPE, {other}"}
+
+
+def test_recurrent_networks_have_no_positions():
+    assert set(CELLS) == summaries.RECURRENT
+    cells = cells_of(_run("a"), _run("b", encoding=("rnn", "RNN", "")))
+    assert [cell.setting.label for cell in cells] == ["RoPE, consecutive", "RNN"]
+    assert [row[2] for row in tables.score_rows(cells)[1:]] == [
+        *("consecutive", "recurrent"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "names", "shared"),
+    [
+        ([("rope", "consecutive")], ["rope, consecutive"], ""),
+        ([("rope", "consecutive"), ("alibi", "consecutive")], ["rope", "alibi"], ""),
+        ([("rope", "coupled"), ("alibi", "coupled")], ["rope", "alibi"], "coupled"),
+        ([("rope", "consecutive"), ("rope", "pose")], ["consecutive", "pose"], "rope"),
+        ([("rope", "consecutive"), ("rnn", "consecutive")], ["rope", "rnn"], ""),
+        (
+            [("rope", "consecutive"), ("alibi", "pose")],
+            ["rope, consecutive", "alibi, pose"],
+            "",
+        ),
+    ],
+)
+def test_what_all_settings_share_is_said_once(settings, names, shared):
+    made = [summaries.Setting("", "", p, e, p, e) for e, p in settings]
+    found, said = naming.named_apart(made)
+    assert ([found[one] for one in made], said) == (names, shared)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +179,8 @@ def test_encodings_stand_as_in_the_published_table_and_then_in_the_catalogue():
     names = ("lstm", "fire", "learned", scaled, "rope", "alibi", "t5", "sinusoidal")
     runs = runs_of(*(scored(name, 50, encoding=name) for name in (*names, "none")))
     assert _order(runs) == [
-        *("none", "sinusoidal", "alibi", "rope", scaled, "learned", "lstm"),
-        *("t5", "fire"),
+        *("none", "sinusoidal", "alibi", "rope", scaled, "learned", "t5", "fire"),
+        "lstm",  # recurrent networks are a group of their own
     ]
 
 

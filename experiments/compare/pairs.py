@@ -1,0 +1,221 @@
+"""Which cells of two sides stand beside each other, and how much they differ."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.report import significance, statistics, summaries, tables
+from experiments.report.levels import base_name
+from experiments.report.summaries import Cell, RunSummary, Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A task in a setting of each side.
+
+    Attributes:
+        first: cell of the first side.
+        second: of the second.
+        lengths: those of the score that both have.
+        scores: of each side, one a run at its best learning rate, over `lengths`.
+        low: lower end of the bootstrap 95% interval of the difference of the means,
+            second - first; None where a side has one run only.
+        high: its upper end.
+        p: of the permutation test of that difference; likewise.
+        holm: the same, adjusted for all pairs.
+    """
+
+    first: Cell
+    second: Cell
+    lengths: tuple[int, ...]
+    scores: tuple[tuple[float, ...], tuple[float, ...]]
+    low: float | None
+    high: float | None
+    p: float | None
+    holm: float | None = None
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Mean score of each side."""
+        first, second = (sum(some) / len(some) for some in self.scores)
+        return first, second
+
+    @property
+    def blind(self) -> tuple[float, float]:
+        """Mean input-blind score of each side, over the same lengths."""
+        first, second = (
+            sum(cell.blind_curve[n] for n in self.lengths) / len(self.lengths)
+            for cell in (self.first, self.second)
+        )
+        return first, second
+
+    @property
+    def difference(self) -> float:
+        """Second - first."""
+        first, second = self.means
+        return second - first
+
+
+def pairs(
+    first: Sequence[Cell], second: Sequence[Cell]
+) -> tuple[list[Pair], list[str]]:
+    """Puts the cells of two sides beside each other, task by task.
+
+    Settings that both have are compared with themselves. Those that differ in one
+    thing are next, where it is clear which: in options, in the encoding, or in the
+    positions. Where each side has just one setting of a task left,
+    those two are compared.
+
+    Args:
+        first: cells of one side.
+        second: of the other.
+
+    Returns:
+        The pairs, in the order of tables, and a line on each cell without a partner.
+    """
+    here, there = summaries.by_task(first), summaries.by_task(second)
+    found: list[Pair] = []
+    alone: list[str] = []
+    for task in dict.fromkeys([*here, *there]):
+        beside, mine, others = _beside(here.get(task, []), there.get(task, []))
+        for one, two in beside:
+            pair = _pair(one, two)
+            if pair is None:
+                alone.append(f"{_name(one)}: no length of the score is on both sides")
+            else:
+                found.append(pair)
+        alone += [f"{_name(cell)}: on the first side only" for cell in mine]
+        alone += [f"{_name(cell)}: on the second side only" for cell in others]
+    adjusted = significance.holm([pair.p for pair in found])
+    ranked = [
+        dataclasses.replace(pair, holm=p)
+        for pair, p in zip(found, adjusted, strict=True)
+    ]
+    return ranked, alone
+
+
+def _beside(
+    first: Sequence[Cell], second: Sequence[Cell]
+) -> tuple[list[tuple[Cell, Cell]], list[Cell], list[Cell]]:
+    """Finds the partners of cells of one task; and who has none, on each side."""
+    beside: list[tuple[Cell, Cell]] = []
+    for alike in _ALIKE:
+        groups: dict[Any, tuple[list[Cell], list[Cell]]] = {}
+        for at, cells in enumerate((first, second)):
+            for cell in cells:
+                groups.setdefault(alike(cell.setting), ([], []))[at].append(cell)
+        alone = [both for both in groups.values() if list(map(len, both)) == [1, 1]]
+        beside += [(one, two) for (one,), (two,) in alone]
+        taken = {id(cell) for pair in beside for cell in pair}
+        first, second = (
+            [cell for cell in side if id(cell) not in taken] for side in (first, second)
+        )
+    return beside, list(first), list(second)
+
+
+def _whole(setting: Setting) -> Setting:
+    """What is compared of a setting: sides are studies, or parts of one."""
+    return dataclasses.replace(setting, study="", group="")
+
+
+def _plain(setting: Setting) -> Setting:
+    """The same, without what a report tells apart only where it has several."""
+    return dataclasses.replace(_whole(setting), config="", task_options="")
+
+
+def _kinds(setting: Setting) -> tuple[str, ...]:
+    """Encoding and positions without their options."""
+    return tuple(map(base_name, (setting.encoding, *_positions(setting))))
+
+
+def _positions(setting: Setting) -> tuple[str, str]:
+    return setting.positions, setting.test_positions
+
+
+_ALIKE = (
+    *(_whole, _plain, _kinds, _positions),
+    lambda setting: (setting.encoding, setting.test_encoding),
+    lambda setting: None,
+)
+"""What settings must share to be partners, strictest first."""
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.task_title}, {cell.setting.label}"
+
+
+def _pair(first: Cell, second: Cell) -> Pair | None:
+    chosen = first.chosen, second.chosen
+    lengths = set.intersection(*(set(r.test_lengths) for side in chosen for r in side))
+    if not lengths:
+        return None
+    one, two = (tuple(_score(run, lengths) for run in side) for side in chosen)
+    low = high = None
+    if min(len(one), len(two)) > 1:
+        low, high = statistics.difference_interval(two, one)
+    p = significance.permutation_p(one, two)
+    return Pair(first, second, tuple(sorted(lengths)), (one, two), low, high, p)
+
+
+def _score(run: RunSummary, lengths: set[int]) -> float:
+    return sum(run.accuracy[n] for n in lengths) / len(lengths)
+
+
+HEAD = (
+    *("Task", "First", "Second", "Blind", "Runs", "First: mean", "Second: mean"),
+    *("Difference [95%]", "p", "p (Holm)"),
+)
+
+
+def text_rows(found: Sequence[Pair]) -> list[list[str]]:
+    """Lists pairs for people, in percent; names are in `HEAD`."""
+    return [
+        [
+            pair.first.task_title,
+            pair.first.setting.label,
+            pair.second.setting.label,
+            "–".join(dict.fromkeys(map(tables.percent, sorted(pair.blind)))),
+            " and ".join(str(len(scores)) for scores in pair.scores),
+            *map(_mean, pair.scores),
+            _difference(pair),
+            significance.shown(pair.p),
+            significance.shown(pair.holm),
+        ]
+        for pair in found
+    ]
+
+
+def _mean(scores: Sequence[float]) -> str:
+    return tables.mean_and_interval(statistics.spread(scores))
+
+
+def _difference(pair: Pair) -> str:
+    text = tables.signed(pair.difference)
+    if pair.low is None:
+        return text
+    return f"{text} [{tables.signed(pair.low)}, {tables.signed(pair.high)}]"
+
+
+def records(found: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Lists pairs for CSV and JSON, as shares."""
+    return [
+        {
+            "task": pair.first.task,
+            "task_title": pair.first.task_title,
+            "first": pair.first.setting.label,
+            "second": pair.second.setting.label,
+            "first_runs": len(pair.scores[0]),
+            "second_runs": len(pair.scores[1]),
+            "lengths": len(pair.lengths),
+            "first_mean": pair.means[0],
+            "second_mean": pair.means[1],
+            "first_input_blind": pair.blind[0],
+            "second_input_blind": pair.blind[1],
+            "difference": pair.difference,
+            "low": pair.low,
+            "high": pair.high,
+            "p": pair.p,
+            "p_holm": pair.holm,
+        }
+        for pair in found
+    ]
