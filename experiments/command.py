@@ -12,8 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from experiments.building.nearest import close, close_fields, meant, plain
-from experiments.running import leaving, preemption, storage
-from experiments.running.interrupt import STOPPED, DivergedError, StoppedError
+from experiments.running import leaving, memory, preemption, storage
+from experiments.running.interrupt import (
+    STOPPED,
+    STOPPED_BY_HAND,
+    DivergedError,
+    StoppedError,
+)
 
 _OURS = [
     pathlib.Path(__file__).parents[1] / part
@@ -181,7 +186,7 @@ def prepare_jax(compile_cache: str) -> None:
 def run(main: Callable[[], int]) -> NoReturn:
     """Runs a command: what a person can mend becomes one message, and exit code 2.
 
-    From here on, SIGTERM ends the process with the exit code 75.
+    SIGTERM ends the process with the exit code 75.
 
     A ValueError that was not raised by this project's own checks keeps its traceback.
     """
@@ -202,6 +207,9 @@ def run(main: Callable[[], int]) -> NoReturn:
             print(f"error: {lost}", file=sys.stderr)
             leaving.end_alone()
         leaving.before_exit(1)
+        if short := memory.told(error):
+            print(f"error: {short}", file=sys.stderr)
+            sys.exit(1)
         raise
 
 
@@ -226,7 +234,7 @@ def _run(main: Callable[[], int]) -> NoReturn:
         sys.stdout = None
         sys.exit(0)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from there.", file=sys.stderr)
+        print(STOPPED_BY_HAND, file=sys.stderr)
         sys.exit(STOPPED)
 
 

@@ -6,41 +6,41 @@ r"""Scores a trained run at any lengths, also with other positions than in train
     python -m experiments.evaluate --workdir=runs/reverse --lengths=50:500:50 \
         --positions="randomized(max_position=1024)" \
         --encoding_options="distance=Rectified(512)"
+    python -m experiments.evaluate --workdir=runs/rope --config.encoding.name=yarn \
+        --config.encoding.options="scale=4" --config.model.loops=8
     python -m experiments.evaluate --workdir=runs/large --mesh=fsdp=-1
 
 Test-time positions have the settings of the training positions where none are given:
-evenly spaced ones go as far as those that the model was trained at. Scores are appended
+evenly spaced ones go as far as those that the model was trained at. Whatever needs no
+other parameters may differ too, by fields of the config's groups task, encoding and
+model; trained lengths that are not given stay those of training. Scores are appended
 to the run's results, each beside that of the best predictor that does not see the
 input. The newest checkpoint is scored; its step is in every row, and what is printed
 first says if training is not finished.
 """
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-from ml_collections import ConfigDict
 from rich.console import Console
 
+from configs import base
 from experiments import command, lengths
-from experiments.building import options, trained_length
+from experiments.building import options, overrides
 from experiments.building.checks import Evaluation, check_scorable
 from experiments.building.mesh import parse_sizes
-from experiments.building.methods import PARTS
+from experiments.building.tested_model import make_tested_model
 from experiments.building.tested_positions import make_tested
-from experiments.evaluation_sets.content import FixedSet
+from experiments.evaluation_sets.asked import as_held, fixed_sets
 from experiments.report import tables
 from experiments.results import store as results
-from experiments.running import joining, processes, scoring
-from experiments.running.run import Run, open_run, read_run
+from experiments.running import joining, processes, scoring, text_files
+from experiments.running.opening import Run, open_run, read_run
 from experiments.running.shared_folder import check_shared
 from ropejax.evaluation import LengthScore
-from ropejax.nn import TransformerSpec
 from ropejax.seeds import check_seed
-from ropejax.tasks import Task
 
 SHOWN_AT_MOST = 12
 """Up to so many lengths, the summary shows just those that were asked for."""
@@ -89,10 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     joining.add_flags(parser, "score")
     given, rest = command.parse(parser, argv)
-    if rest:
-        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
     if not given.workdir:
         raise command.UsageError("--workdir is missing; --help shows examples.")
+    fields = overrides.values(base.get_config(), rest)
     command.prepare_jax(given.compile_cache)
     joining.join(given)
     evaluate_run(
@@ -100,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lengths_text=given.lengths,
         positions=given.positions,
         encoding_options=given.encoding_options,
+        fields=fields,
         sets=given.sets,
         mesh=None if given.mesh is None else parse_sizes(given.mesh, "--mesh"),
         changes={
@@ -117,6 +117,7 @@ def evaluate_run(
     lengths_text: str | None = None,
     positions: str | None = None,
     encoding_options: str = "",
+    fields: Mapping[str, Any] | None = None,
     changes: Mapping[str, int] | None = None,
     sets: str | pathlib.Path | None = None,
     mesh: Mapping[str, int] | None = None,
@@ -130,6 +131,8 @@ def evaluate_run(
         positions: a scheme, such as "evenly_spaced" or "randomized(max_position=512)",
             with what it does not say as in training; that of the run's config if None.
         encoding_options: settings of the encoding to change.
+        fields: fields of the config's groups task, encoding and model that differ, by
+            dotted name, such as {"model.loops": 8}.
         changes: `samples`, `draws` and `seed` that differ from the run's config.
         sets: folder of fixed evaluation sets, which also says at which lengths, of how
             many samples and with which seed to score where that is not given; fresh
@@ -152,6 +155,7 @@ def evaluate_run(
             "lengths": lengths_text,
             "positions": positions,
             "encoding_options": encoding_options,
+            "fields": fields,
             "mesh": mesh,
             "changes": changes,
         }
@@ -165,33 +169,40 @@ def evaluate_run(
     console.print(training_so_far(run, int(state.step)), soft_wrap=True)
     fixed = None
     with processes.failing_together():
+        text_files.check(run.folder, recipe.task)
         evaluation, where = changed_evaluation(run, lengths_text, positions, changes)
+        tested = make_tested_model(run.config, recipe, fields or {}, encoding_options)
+        model, task = tested.model, tested.task
         if sets is not None:
-            evaluation = _as_held(recipe.task, evaluation, sets, lengths_text, changes)
-        model, encoding = changed_model(run, encoding_options)
-        check_scorable(evaluation, model, recipe.task, recipe.sharding)
+            evaluation = as_held(task, evaluation, sets, lengths_text, changes)
+        check_scorable(evaluation, model, task, recipe.sharding)
         if sets is not None:
-            fixed = fixed_sets(recipe.task, evaluation, sets)
+            fixed = fixed_sets(task, evaluation, sets)
     if positions is not None:
         console.print(scored_at(run, where), soft_wrap=True, highlight=False)
+    if tested.label is not None:
+        trained = run.score_labels(0)["test_encoding"]
+        told = f"model: {tested.label} (trained as {trained})"
+        console.print(told, soft_wrap=True, highlight=False, markup=False)
     hashes = {str(length): one.sha256 for length, one in (fixed or {}).items()}
     processes.check_agreement({"set of length": hashes})
     asked = scoring.Scoring(
         model,
-        recipe.task,
+        task,
         evaluation,
-        run.score_labels(int(state.step), positions=where, encoding=encoding),
+        run.score_labels(int(state.step), positions=where, encoding=tested.label),
         fixed,
         recipe.sharding,
     )
     with run.writer() if first else processes.Silent() as writer:
-        scores = scoring.score(asked, state.params, run.folder, writer, console)
+        params = tested.params(state.params, recipe.model)
+        scores = scoring.score(asked, params, run.folder, writer, console)
     if not first:
         return scores
     shown = evaluation.lengths if len(evaluation.lengths) <= SHOWN_AT_MOST else None
     rows = scoring.without_other_examples(results.read(run.folder), asked)
     tables.print_summary(rows, lengths=shown, console=console)
-    if recipe.task.in_place:
+    if task.in_place:
         line = ", ".join(f"{n}: {one.perplexity:.4g}" for n, one in scores.items())
         console.print(f"perplexity by length: {line}", highlight=False, soft_wrap=True)
     return scores
@@ -248,100 +259,6 @@ def changed_evaluation(
         )
         changes = {**changes, "positions": scheme, "label": label}
     return dataclasses.replace(evaluation, **changes), label
-
-
-def _as_held(
-    task: Task,
-    evaluation: Evaluation,
-    data_dir: str | pathlib.Path,
-    lengths_text: str | None,
-    changes: Mapping[str, Any],
-) -> Evaluation:
-    """Returns the evaluation with what was not given taken from the sets that are held.
-
-    Samples and seed are the run's own where there are such sets.
-
-    Raises:
-        ValueError: if there are only others, and of more than one kind.
-    """
-    from experiments.evaluation_sets.read import held_lengths  # imports TFDS: a second
-
-    held = {
-        (samples, seed): of_lengths
-        for (samples, seed), of_lengths in held_lengths(task, data_dir).items()
-        if samples == changes.get("samples", samples)
-        and seed == changes.get("seed", seed)
-    }
-    if not held:
-        return evaluation  # `fixed_sets` tells how to make them
-    own = (evaluation.samples, evaluation.seed)
-    if own not in held and len(held) > 1:
-        kinds = ", ".join(f"--samples={one} --seed={seed}" for one, seed in held)
-        raise ValueError(
-            f"{data_dir} has several kinds of sets of this task, and none with the "
-            f"run's {own[0]} samples and seed {own[1]}; add one of: {kinds}."
-        )
-    samples, seed = own if own in held else next(iter(held))
-    found = {"samples": samples, "seed": seed}
-    if lengths_text is None:
-        found |= {"lengths": held[samples, seed], "buckets": None}
-    if "draws" not in changes:
-        found["draws"] = math.gcd(evaluation.draws, samples)
-    return dataclasses.replace(evaluation, **found)
-
-
-def fixed_sets(
-    task: Task, evaluation: Evaluation, data_dir: str | pathlib.Path
-) -> dict[int, FixedSet]:
-    """Returns the fixed set of each length, with the evaluation's samples and seed.
-
-    Raises:
-        ValueError: if one is missing, with the command that makes it, or damaged.
-    """
-    from experiments.evaluation_sets.read import read_sets  # imports TFDS: a second
-
-    return read_sets(
-        task,
-        evaluation.lengths,
-        data_dir,
-        samples=evaluation.samples,
-        seed=evaluation.seed,
-    )
-
-
-def changed_model(run: Run, text: str) -> tuple[TransformerSpec, str | None]:
-    """Returns the run's model with settings of its encoding changed, and their label.
-
-    Raises:
-        ValueError: if the model would need other parameters than those trained.
-    """
-    model = run.experiment.recipe.model
-    task = run.experiment.recipe.task
-    own = trained_length.defaults(ConfigDict(run.config), task)
-    given = options.parse(text, "--encoding_options", PARTS, own)
-    if not given:
-        return model, None
-    if not isinstance(model, TransformerSpec):
-        raise ValueError(
-            f"--encoding_options={text!r} is for Transformers of one part; this run "
-            f"has model.kind={run.config['model']['kind']}."
-        )
-    pattern = tuple(
-        kind._replace(
-            encoding=options.change(kind.encoding, given, "--encoding_options")
-        )
-        for kind in model.pattern
-    )
-    changed = dataclasses.replace(model, pattern=pattern)
-    shapes = [jax.eval_shape(spec.init, jax.random.key(0)) for spec in (model, changed)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"--encoding_options={text!r} needs other parameters than were trained; "
-            "train a run with encoding.options set so instead."
-        )
-    own = run.config["encoding"]
-    together = ", ".join(filter(None, [own["options"], text]))
-    return changed, options.with_options(own["name"], together)
 
 
 if __name__ == "__main__":

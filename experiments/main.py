@@ -4,9 +4,17 @@ r"""Trains and scores one model; the same command resumes a run that was stopped
         --config=configs/che.py:task=reverse_string,encoding=rope,positions=randomized \
         --config.train.steps=20000
 
-Every field of a config can be set as --config.group.field=value.
+Every field of a config can be set as --config.group.field=value. Without --config, the
+run that WORKDIR holds goes on. A run may begin with another one's parameters, here to
+go on at four times the length:
+
+    python -m experiments.main --workdir=runs/longer --config=configs/che.py \
+        --config.train.init_from=runs/rope --config.train.max_length=160 \
+        --config.encoding.name=yarn \
+        --config.encoding.options="scale=4, train_length=80"
 """
 
+import pathlib
 from collections.abc import Sequence
 
 from ml_collections import ConfigDict
@@ -35,10 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, rest = command.parse(parser, argv)
     if given.list:
         return command.print_catalogues()
-    for name in ("config", "workdir"):
-        if not getattr(given, name):
-            raise command.UsageError(f"--{name} is missing; --help shows an example.")
-    config = overrides.load(given.config, rest)
+    if not given.workdir:
+        raise command.UsageError("--workdir is missing; --help shows an example.")
+    if given.config:
+        config = overrides.load(given.config, rest)
+    else:
+        config = overrides.changed(_config_of_run(given.workdir), rest)
     command.prepare_jax(given.compile_cache)
     joining.join(given)
     _tell_of_trained_lengths(config)
@@ -47,6 +57,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     run_experiment(config, given.workdir, profile=given.profile)
     return 0
+
+
+def _config_of_run(folder: str) -> ConfigDict:
+    """Returns the config of the run that a folder holds, which then goes on."""
+    from configs import base
+    from experiments.running.workdir import whole_config
+
+    held = whole_config(pathlib.Path(folder))
+    if held is None:
+        raise command.UsageError(
+            f"--config is missing, and {folder} holds no run to go on with; --help "
+            "shows an example."
+        )
+    config = base.get_config()
+    config.update(held)
+    return config
 
 
 def _tell_of_trained_lengths(config: ConfigDict) -> None:

@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def replay(folder: pathlib.Path, step: int | None = None) -> bool:
     """Prints what one step computes, and returns whether something is not finite."""
-    from experiments.running import run as runs
+    from experiments.running.opening import read_run
 
-    run = runs.read_run(folder)
+    run = read_run(folder)
     state = _state_before(run, step)
     return _show(run.experiment.recipe, state)
 
@@ -65,6 +65,11 @@ def _state_before(run, step: int | None):
     before = [at for at in checkpoints.steps() if at <= step]
     if before:
         state = checkpoints.at(before[-1], like=state)
+    elif run.config["train"]["init_from"]:
+        raise ValueError(
+            f"{run.folder} began with parameters of another run, and its checkpoint of "
+            f"step 0 is gone; there are those of steps {checkpoints.steps()}."
+        )
     capacity = run.config["train"]["steps_per_dispatch"]
     while int(state.step) < step:
         done = int(state.step)

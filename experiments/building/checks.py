@@ -12,9 +12,11 @@ from ropejax.positions.base import PositionScheme
 from ropejax.seeds import check_seed
 from ropejax.sharding import Sharding
 from ropejax.tasks import Task
+from ropejax.training.loop import MOST_PER_DISPATCH, MOST_STEPS
 from ropejax.training.places import check_reach
 from ropejax.training.reading import check_read
 from ropejax.training.step import apply_model
+from ropejax.whole_numbers import whole_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +78,11 @@ def check_scorable(
 
 
 def check_counts(config: ConfigDict) -> None:
-    """Raises ValueError unless numbers that count something are at least 1."""
+    """Raises ValueError unless numbers that count something are in their range."""
     names = ("steps", "batch_size", "max_length", "buckets", "steps_per_dispatch")
     for name in (*names, "accumulate", "log_every", "save_every", "keep"):
-        if config.train[name] < 1:
-            raise ValueError(
-                f"train.{name} must be at least 1, got {config.train[name]}."
-            )
+        most = MOST_PER_DISPATCH if name == "steps_per_dispatch" else MOST_STEPS
+        whole_number(f"train.{name}", config.train[name], least=1, most=most)
     for name in ("num_layers", "embed_dim", "mlp_factor", "loops"):
         if config.model[name] < 1:
             raise ValueError(

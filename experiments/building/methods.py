@@ -66,7 +66,7 @@ def make_task(config: ConfigDict) -> Task:
     Raises:
         ValueError: if a name or a setting is unknown, or the model cannot be asked so.
     """
-    cls = look_up(config.task.name, ALL_TASKS, "task.name")
+    cls = look_up(config.task.name, ALL_TASKS, "task.name", Task)
     given = options.parse(config.task.options, "task.options")
     task = options.construct(cls, given, "task.options")
     reads_back = look_up(config.model.kind, KINDS, "model.kind")
@@ -104,9 +104,8 @@ def make_encoding(config: ConfigDict, task: Task | None = None) -> Encoding:
     given = options.parse(config.encoding.options, where, PARTS, own)
     if config.encoding.name == COMPOSE:
         return make_composition(given)
-    cls = look_up(
-        config.encoding.name, {**ENCODINGS, COMPOSE: compose}, "encoding.name"
-    )
+    known = {**ENCODINGS, COMPOSE: compose}
+    cls = look_up(config.encoding.name, known, "encoding.name", Encoding)
     return options.construct(cls, given, where, classes=PARTS, defaults=own)
 
 
@@ -153,7 +152,7 @@ def make_positions(
     config = ConfigDict(config)
     if name is None:
         name, text = config.positions.name, config.positions.options
-    cls = look_up(name, POSITIONS, where[0])
+    cls = look_up(name, POSITIONS, where[0], PositionScheme)
     given = options.parse(text, where[1], PARTS)
     others = {**published_settings(config, cls), **own}
     scheme = options.construct(cls, given, where[1], classes=PARTS, defaults=others)

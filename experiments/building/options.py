@@ -14,7 +14,9 @@ from typing import Any
 from configs import base
 from experiments.building.fields import all_fields
 from experiments.building.fitting import Classes, fitted
+from experiments.building.imported import imported, is_path
 from experiments.building.nearest import nearest as nearest
+from ropejax.settings import Settings
 
 
 def parse(
@@ -34,6 +36,26 @@ def parse(
     Raises:
         ValueError: if the text cannot be read, or a call fails.
     """
+    return {
+        keyword.arg: _value(keyword.value, where, classes or {}, defaults or {})
+        for keyword in _keywords(text, where)
+    }
+
+
+def split_settings(text: str, where: str) -> dict[str, str]:
+    """Returns the text of each setting, by name.
+
+    Args:
+        text: `name=value, name=value`, or nothing.
+        where: what the text belongs to, for messages.
+
+    Raises:
+        ValueError: if the text cannot be read.
+    """
+    return {one.arg: ast.unparse(one.value) for one in _keywords(text, where)}
+
+
+def _keywords(text: str, where: str) -> list[ast.keyword]:
     try:
         call = ast.parse(f"settings({text})", mode="eval").body
     except SyntaxError:
@@ -46,10 +68,7 @@ def parse(
     names = [keyword.arg for keyword in call.keywords]
     if None in names or len(set(names)) < len(names):
         raise _unreadable(text, where)
-    return {
-        keyword.arg: _value(keyword.value, where, classes or {}, defaults or {})
-        for keyword in call.keywords
-    }
+    return call.keywords
 
 
 def split(text: str, where: str) -> tuple[str, str]:
@@ -58,7 +77,7 @@ def split(text: str, where: str) -> tuple[str, str]:
     Raises:
         ValueError: if it is neither a name nor a name with settings in parentheses.
     """
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
+    match = re.fullmatch(r"\s*([\w.]+)\s*(?:\((.*)\))?\s*", text)
     if not match:
         raise ValueError(
             f"{where}: cannot read {text!r}; write a name, or a name with settings in "
@@ -109,8 +128,16 @@ def change(settings: Any, options: Mapping[str, Any], where: str) -> Any:
     return _called(cls, own | _checked(cls, options, where), where)
 
 
-def look_up(name: str, catalogue: Mapping[str, Any], where: str) -> Any:
-    """Returns `catalogue[name]`.
+def look_up(
+    name: str, catalogue: Mapping[str, Any], where: str, kind: type | None = None
+) -> Any:
+    """Returns `catalogue[name]`, or the user's own class that `name` is the path of.
+
+    Args:
+        name: a name in the catalogue or, if `kind` is given, `my_module.MyClass`.
+        catalogue: what there is.
+        where: which setting has the name, for messages.
+        kind: what classes of the user's own must derive from; None if there are none.
 
     Raises:
         ValueError: for an unknown name, with the nearest ones.
@@ -118,15 +145,23 @@ def look_up(name: str, catalogue: Mapping[str, Any], where: str) -> Any:
     if name in catalogue:
         return catalogue[name]
     head = name.partition("(")[0].strip() if isinstance(name, str) else name
-    if head != name and head in catalogue:
+    if kind is not None and head == name and is_path(name):
+        return imported(name, kind, where)
+    if head != name and (head in catalogue or (kind is not None and is_path(head))):
         raise ValueError(
             f"{where}={name!r}: this field has the name alone, {head}; "
             f"{_settings_go(where, name)}"
         )
     raise ValueError(
         f"{where}={name!r} is unknown.{nearest(name, catalogue)} "
-        f"Known: {', '.join(catalogue)}."
+        f"Known: {', '.join(catalogue)}{_or_own(kind)}."
     )
+
+
+def _or_own(kind: type | None) -> str:
+    if kind is None:
+        return ""
+    return f"; or one of your own, a {kind.__name__}, by its import: my_module.MyClass"
 
 
 def _settings_go(where: str, name: str) -> str:
@@ -173,8 +208,8 @@ def _value(
         return node.id
     if isinstance(node, ast.Tuple | ast.List):
         return tuple(_value(item, where, classes, defaults) for item in node.elts)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        cls = look_up(node.func.id, classes, f"{where}: class")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+        cls = look_up(ast.unparse(node.func), classes, f"{where}: class", Settings)
         given = _settings(node, cls, where, classes, defaults)
         prefix = f"{cls.__name__}."
         checked = _checked(cls, given, where, classes=classes, prefix=prefix)

@@ -5,16 +5,18 @@ the file first, so that a slip is answered with the nearest names and not a trac
 """
 
 import importlib.util
+import inspect
 import pathlib
 import re
 import types
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import base
-from experiments.building.fields import all_fields, check_name
+from experiments.building.fields import all_fields, check_fields, check_name
 from experiments.building.nearest import nearest
 
 
@@ -68,9 +70,24 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
         overrides: `--config.group.field=value`, or `--config.group.field` and `value`.
 
     Raises:
-        ValueError: if the file, a field or a value is not as it should be.
+        ValueError: if the file, a field or a value is not as it should be, or fields
+            are missing.
     """
-    config = _get_config(*_split(config_file))
+    config = changed(_get_config(*_split(config_file)), overrides)
+    check_fields(config)
+    return config
+
+
+def changed(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    """Returns a config with the given fields replaced; it may be altered.
+
+    Args:
+        config: the config.
+        overrides: as in `load`.
+
+    Raises:
+        ValueError: if a field or a value is not as it should be.
+    """
     fields = list(all_fields(config))
     for path in paths(overrides):
         check_name(path, fields, "--config.")
@@ -93,6 +110,20 @@ def load(config_file: str, overrides: Sequence[str] = ()) -> ConfigDict:
         group, _, field = path.rpartition(".")
         loaded[group][field] = None
     return loaded
+
+
+def values(config: ConfigDict, overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of the fields that a command line sets, by dotted name.
+
+    Args:
+        config: one with these fields, for their types; it may be altered.
+        overrides: as in `load`.
+
+    Raises:
+        ValueError: if a field or a value is not as it should be.
+    """
+    found = changed(config, overrides)
+    return {path: _value(found, path) for path in paths(overrides)}
 
 
 def _without_none(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
@@ -151,7 +182,20 @@ def _get_config(file: pathlib.Path, argument: str) -> ConfigDict:
     module = load_module(file)
     if not hasattr(module, "get_config"):
         raise ValueError(f"--config: {file} defines no get_config.")
-    return module.get_config(argument)
+    if inspect.signature(module.get_config).parameters:
+        config = module.get_config(argument)
+    elif argument:
+        raise ValueError(
+            f"--config: get_config of {file} takes no argument, got {argument!r}."
+        )
+    else:
+        config = module.get_config()
+    if not isinstance(config, ConfigDict):
+        raise ValueError(
+            f"--config: get_config of {file} must return a ConfigDict, such as that of "
+            f"configs.base with fields changed; got {type(config).__name__}."
+        )
+    return config
 
 
 def paths(overrides: Sequence[str]) -> Iterator[str]:

@@ -56,7 +56,7 @@ def make_tested(
         ValueError: if the name or a setting is unknown or out of range.
     """
     config = ConfigDict(config)
-    cls = options.look_up(name, POSITIONS, where[0])
+    cls = options.look_up(name, POSITIONS, where[0], PositionScheme)
     given = options.parse(text, where[1], PARTS)
     own = _taken_over(trained, cls, given, where)
     scheme = make_positions(config, name, text, where, own)

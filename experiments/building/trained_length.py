@@ -39,17 +39,23 @@ def notes(config: ConfigDict, task: Task, model: Any) -> list[str]:
         model: its model.
     """
     own = defaults(config, task)[SETTING]
+    earlier = ""
+    if config.train.init_from:
+        earlier = (
+            " It begins with another run's parameters: a method that extends a model "
+            f"asks for the length of that one's training; say {SETTING} if it differs."
+        )
     read = f"{own} tokens, inputs of up to {config.train.max_length} symbols"
     lines = []
     for name, length in dict.fromkeys(_found(model)):
         if length == own:
-            lines.append(f"{SETTING} of {name} is that of this run: {read}.")
+            lines.append(f"{SETTING} of {name} is that of this run: {read}.{earlier}")
         elif abs(length - own) == 1:  # with or without one that ends the input
             lines.append(
                 f"{SETTING}={length} of {name} is within a token of that of this run: "
                 f"{read}."
             )
-        else:
+        elif not earlier:
             lines.append(
                 f"note: {SETTING}={length} of {name} is not that of this run ({read}); "
                 "without it, it would be."

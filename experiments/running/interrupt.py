@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +13,21 @@ STOPPED = 130
 RESTART = os.EX_TEMPFAIL  # 75
 """Exit code after SIGTERM, by which schedulers take a machine away, and where another
 process of the same run was lost: the same command, started again, goes on."""
+
+
+STOPPED_BY_HAND = "stopped; the same command goes on from there."
+
+
+def hush_ctrl_c() -> None:
+    """Lets Ctrl-C end this process with one line, also where nothing catches it."""
+
+    def tell(kind, error, trace):
+        if issubclass(kind, KeyboardInterrupt):
+            print(STOPPED_BY_HAND, file=sys.stderr)
+        else:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = tell
 
 
 class StoppedError(Exception):
@@ -68,8 +84,7 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self.asked and error is None:
-            text = "stopped; the same command goes on from there."
-            raise StoppedError(text, self.code)
+            raise StoppedError(STOPPED_BY_HAND, self.code)
 
     def _hear(self, number: int, frame: object) -> None:
         if self.asked:

@@ -25,6 +25,7 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
     }
     names: dict[str, Any] = {}
     for group, title in titles.items():
+        title = title or config[group]["name"]
         text = config[group]["options"]
         names[group] = with_options(config[group]["name"], text)
         names[f"{group}_title"] = config[group].get("title") or with_options(
@@ -37,12 +38,17 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
         names["encoding_title"] = config["encoding"]["title"] or title
     return names | {
         "study": config["study"] or None,
-        "task_order": list(ALL_TASKS).index(config["task"]["name"]),
+        "task_order": _order(config["task"]["name"]),
         "seed": experiment.seed,
         "learning_rate": config["optim"]["learning_rate"],
         "train_min_length": recipe.curriculum.shortest,
         "train_max_length": config["train"]["max_length"],
     }
+
+
+def _order(task: str) -> int:
+    """Returns a task's place in the catalogue; the user's own come behind it."""
+    return [*ALL_TASKS, task].index(task)
 
 
 def run_id(config: Mapping[str, Any]) -> str:

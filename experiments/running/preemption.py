@@ -30,9 +30,12 @@ def heed_sigterm() -> None:
     compilation or other processes, which can take minutes. So a thread is told of it at
     once, and ends the process if the main thread does not.
 
-    Outside the main thread, where signals cannot be caught, it does nothing.
+    Outside the main thread, where signals cannot be caught, and where it is called
+    again, it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is _leave:
         return
     heard, told = os.pipe()
     os.set_blocking(told, False)

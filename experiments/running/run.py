@@ -11,102 +11,52 @@ From a notebook:
 """
 
 import contextlib
-import dataclasses
 import pathlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments.building.build import Experiment, build
-from experiments.building.mesh import (
-    AXES,
-    make_sharding,
-    on_other_mesh,
-    without_mesh,
-)
+from experiments.building.build import build
+from experiments.building.mesh import AXES
 from experiments.report import tables
 from experiments.results import store as results
 from experiments.results.store import ResultsWriter
 from experiments.running import (
-    labels,
+    init_from,
     leaving,
     processes,
     scoring,
     storage,
+    text_files,
     workdir,
 )
 from experiments.running.curves import Curves
 from experiments.running.extending import raised_again
 from experiments.running.interrupt import Interrupt, StoppedError
 from experiments.running.nonfinite import diverged, tell_of_counted
+from experiments.running.opening import Run as Run
+from experiments.running.opening import open_run as open_run
+from experiments.running.opening import read_run as read_run
 from experiments.running.profiling import Profiler, check_left
 from experiments.running.progress import Bar, figures
 from experiments.running.provenance import provenance
 from experiments.running.shared_folder import check_shared
 from experiments.running.utilization import utilization_here
 from ropejax.evaluation import LengthScore
-from ropejax.sharding import mesh_sizes
 from ropejax.training import (
     NonFiniteError,
     Progress,
     TrainState,
-    init_state,
     newest_state,
+    start_from,
     train,
 )
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.checkpoint_agreement import largest
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A config, its objects, and the folder where everything about it is.
-
-    Attributes:
-        config: all settings, plain.
-        experiment: what they describe.
-        folder: the run's workdir.
-    """
-
-    config: Mapping[str, Any]
-    experiment: Experiment
-    folder: pathlib.Path
-
-    @property
-    def run_id(self) -> str:
-        """The run's name in the results."""
-        return labels.run_id(self.config)
-
-    @property
-    def test_positions(self) -> str | None:
-        """Name of the test-time scheme of the config; None for that of training."""
-        return self.experiment.evaluation.label
-
-    def score_labels(
-        self, step: int, *, positions: str | None = None, encoding: str | None = None
-    ) -> dict[str, Any]:
-        """Returns the fields that tell one evaluation of the run from another.
-
-        Args:
-            step: steps that the model was trained for.
-            positions: the test-time scheme; that of training if None.
-            encoding: the test-time encoding; that of training if None.
-        """
-        trained = labels.run_labels(self.config, self.experiment)
-        return {
-            "run_id": self.run_id,
-            "step": step,
-            "test_positions": positions or trained["positions"],
-            "test_encoding": encoding or trained["encoding"],
-        }
-
-    def writer(self) -> ResultsWriter:
-        """Returns a writer of the run's rows."""
-        common = labels.run_labels(self.config, self.experiment)
-        return ResultsWriter(self.folder, self.run_id, common)
 
 
 def run_experiment(
@@ -142,19 +92,23 @@ def run_experiment(
     first = processes.is_first()
     console = (console or Console()) if first else Console(quiet=True)
     run = Run(config, build(config), pathlib.Path(folder))
+    task = run.experiment.recipe.task
     processes.check_mesh(run.experiment.recipe.sharding, "--config.mesh.data=-1")
+    processes.check_agreement({"SHA-256 of the text": text_files.hash_of(task)})
     with contextlib.ExitStack() as held:
         held.enter_context(storage.explained(run.folder))
         check_shared(run.folder)
         with processes.failing_together():
             workdir.check_same(run.folder, config)
+            init_from.check(config, run.folder, run.experiment.recipe.model)
+            text_files.check(run.folder, task)
             _check_traceable(run, profile)
             _tell_of_new_schedule(run, console)
             if first:
                 held.enter_context(workdir.locked(run.folder))
                 workdir.write_config(run.folder, config)
+                text_files.record(run.folder, task)
             writer = held.enter_context(run.writer() if first else processes.Silent())
-            writer.write("run", config=config, **provenance())
             profiler = Profiler(run.folder / "profile", profile)
         state = train_run(run, writer, console, profiler)
         scores = score_run(run, state, writer, console)
@@ -217,6 +171,9 @@ def train_run(
     tell = lambda: console.print("stopping after this dispatch; Ctrl-C again: at once")
     asked = lambda: largest(interrupt.code if interrupt.asked else 0)
     try:
+        begin(run, checkpoints, console)
+        began = init_from.origin(run.folder)
+        writer.write("run", config=run.config, init_from=began, **provenance())
         state = newest_state(recipe, **seeds, saver=checkpoints)
         first = int(state.step)
         if first:
@@ -226,7 +183,7 @@ def train_run(
             curves = Curves(
                 writer,
                 run.folder / "tensorboard",
-                every=settings["log_every"],
+                every=min(settings["log_every"], steps),
                 first=first,
                 learning_rate=experiment.learning_rate,
                 utilization=utilization_here(recipe),
@@ -261,6 +218,34 @@ def train_run(
         closing.close()
 
 
+def begin(run: Run, checkpoints: Checkpoints, console: Console) -> None:
+    """Writes the first checkpoint of a run that begins with another one's parameters.
+
+    Args:
+        run: the run.
+        checkpoints: its own.
+        console: where it is said.
+    """
+    experiment, sharding = run.experiment, run.experiment.recipe.sharding
+    start = partial(
+        start_from,
+        experiment.recipe,
+        seed=experiment.seed,
+        length_seed=experiment.length_seed,
+        allow_new=init_from.allows_new(run.config),
+    )
+    mesh = None if sharding is None else {axis: sharding.sizes[axis] for axis in AXES}
+    init_from.begin(
+        run.config,
+        run.folder,
+        experiment.recipe.model,
+        checkpoints,
+        start,
+        console,
+        mesh,
+    )
+
+
 def _stopped(run: Run, step: int, code: int) -> StoppedError:
     return StoppedError(
         f"stopped at step {step} of {run.experiment.steps}, all saved in {run.folder}; "
@@ -282,64 +267,3 @@ def score_run(
         sharding=recipe.sharding,
     )
     return scoring.score(asked, state.params, run.folder, writer, console)
-
-
-def read_run(folder: str | pathlib.Path) -> Run:
-    """Returns the run of a folder, on one device, without touching it.
-
-    Raises:
-        ValueError: if there is no run.
-    """
-    folder = pathlib.Path(folder)
-    config = workdir.whole_config(folder)
-    if config is None:
-        raise ValueError(
-            f"{folder} holds no run (no config.json); train one there with "
-            "python -m experiments.main --workdir=..."
-        )
-    return Run(config, build(without_mesh(config)), folder)
-
-
-def open_run(
-    folder: str | pathlib.Path, mesh: Mapping[str, int] | None = None
-) -> tuple[Run, TrainState]:
-    """Returns a run and its newest state, without touching its folder.
-
-    Args:
-        folder: the run's workdir.
-        mesh: sizes by axis of the mesh that the state is put on, whatever that of
-            training was; None for one device.
-
-    Raises:
-        ValueError: if there is no run, no checkpoint that can be read, or the mesh does
-            not fit model or devices.
-    """
-    run = read_run(folder)
-    folder = run.folder
-    if mesh is not None:
-        run = _on_mesh(run, mesh)
-    checkpoints = Checkpoints(folder / workdir.CHECKPOINTS, read_only=True)
-    experiment = run.experiment
-    like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
-    state = checkpoints.latest(like)
-    checkpoints.close()
-    if state is None:
-        raise ValueError(f"{folder} has no checkpoint yet; train longer.")
-    return run, state
-
-
-def _on_mesh(run: Run, sizes: Mapping[str, int]) -> Run:
-    """The run with a mesh to read it on: as many rows at once as the mesh cuts."""
-    full = mesh_sizes(sizes, len(jax.devices()))
-    here = {axis: full[axis] for axis in AXES}
-    sharding = make_sharding(on_other_mesh(run.config, here))
-    if sharding is None:
-        return run
-    recipe = dataclasses.replace(
-        run.experiment.recipe,
-        sharding=sharding,
-        batch_size=sharding.batch_parts,
-        accumulate=1,
-    )
-    experiment = dataclasses.replace(run.experiment, recipe=recipe)
-    return dataclasses.replace(run, experiment=experiment)

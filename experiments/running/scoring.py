@@ -132,7 +132,7 @@ def score(
 def known_scores(scoring: Scoring, folder: pathlib.Path) -> dict[int, LengthScore]:
     """Returns the scores that the results already have for the same evaluation."""
     try:
-        rows = results.read(folder).to_pylist()
+        rows = results.read(folder, run_ids=[scoring.labels["run_id"]]).to_pylist()
     except FileNotFoundError:
         return {}
     return {

@@ -2,6 +2,8 @@
 
 config.json         every setting, as first written (train.steps may grow)
 checkpoints/        the newest and the best state
+init_from.json      the run whose parameters it began with, if it did
+text.json           the hash of the file that it reads, if it reads one
 results/            rows: the run, its training curve, its scores by length
 tensorboard/        the training curve, for TensorBoard
 profile/            a trace, if one was asked for
@@ -42,6 +44,8 @@ FREE = (
 ADDED = types.MappingProxyType(
     {
         "task.title": "",
+        "train.init_from": "",
+        "train.init_new": False,
         "train.progressive_weight": 0.0,
         "train.gradient_loops": None,
         "mesh.sequence_order": "consecutive",
@@ -166,17 +170,23 @@ def _unreadable(path: pathlib.Path, reason: object) -> ValueError:
 
 def trained_steps(workdir: pathlib.Path) -> int:
     """Returns the step of the newest checkpoint of a folder, 0 without any."""
-    return max(_steps(workdir), default=0)
+    return max(steps_of_checkpoints(workdir), default=0)
 
 
-def _steps(workdir: pathlib.Path) -> list[int]:
+def has_checkpoints(workdir: pathlib.Path) -> bool:
+    """Returns whether a folder has a checkpoint, of whatever step."""
+    return bool(steps_of_checkpoints(workdir))
+
+
+def steps_of_checkpoints(workdir: pathlib.Path) -> list[int]:
+    """Returns the steps of the checkpoints in a folder, in order."""
     names = [path.name for path in (pathlib.Path(workdir) / CHECKPOINTS).glob("*")]
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def _config_of_checkpoints(workdir: pathlib.Path) -> dict[str, Any] | None:
     """Returns the config that the newest checkpoint with one was saved with."""
-    steps = _steps(workdir)
+    steps = steps_of_checkpoints(workdir)
     if not steps:
         return None
     from ropejax.training.checkpoint import Checkpoints  # imports Orbax: seconds

@@ -151,6 +151,7 @@ def test_every_field_of_the_config_is_read():
     """A field that nothing reads would do nothing (fault B23)."""
     elsewhere = {  # read by experiments/running
         *("study", "title", "log_every", "save_every", "keep", "steps_per_dispatch"),
+        *("init_from", "init_new"),
         *mesh_module.AXES,  # read as a whole
         *(f"{field}_options" for field in weighting.CATALOGUES),  # beside the fields
     }
@@ -237,6 +238,9 @@ def test_every_field_of_the_config_is_read():
         ({"eval__samples": 100}, "eval.draws=8 must divide eval.samples=100"),
         ({"train__steps": 0}, "train.steps must be at least 1, got 0"),
         ({"train__log_every": 0}, "train.log_every must be at least 1, got 0"),
+        ({"train__steps": 2**31}, "train.steps must be at most 2147483647, got"),
+        ({"train__batch_size": 10**12}, "train.batch_size must be at most 2147483647"),
+        ({"train__steps_per_dispatch": 10**9}, "dispatch must be at most 1048576, got"),
         ({"train__batch_size": -1}, "train.batch_size must be at least 1, got -1"),
         ({"optim__learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"optim__warmup_steps": 10**6}, "warmup_steps must be below"),

@@ -8,6 +8,8 @@ import pathlib
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from configs import base
@@ -82,6 +84,32 @@ def test_a_field_may_be_left_out_again(tmp_path, texts, heads):
     assert config.model.num_kv_heads == heads
     assert config.eval.positions is None
     assert config.to_dict()["eval"]["positions"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("(arg=''):\n    pass", "must return a ConfigDict, .* got NoneType"),
+        ("(arg=''):\n    return {'train': 1}", "must return a ConfigDict, .* got dict"),
+        (
+            "(arg=''):\n    config = base.get_config()\n    del config.train.buckets\n"
+            "    return config",
+            "the config lacks train.buckets; start from",
+        ),
+        ("():\n    return base.get_config()", None),
+    ],
+)
+def test_what_a_file_returns_is_a_whole_config(tmp_path, body, message):
+    """It failed deep within, with a traceback."""
+    file = tmp_path / "config.py"
+    file.write_text(f"from configs import base\n\n\ndef get_config{body}\n")
+    if message is None:
+        assert overrides.load(str(file)).to_dict() == base.get_config().to_dict()
+        with pytest.raises(ValueError, match="takes no argument, got 'task=copy'"):
+            overrides.load(f"{file}:task=copy")
+        return
+    with pytest.raises(ValueError, match=message):
+        overrides.load(str(file))
 
 
 def test_the_argument_of_a_config_chooses():
@@ -245,6 +273,14 @@ def test_what_a_person_can_mend_is_one_message(capsys):
     assert capsys.readouterr().err == "stopped at step 5\n"
     assert stopped_by(lambda: raises(KeyboardInterrupt())) == 130
     assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_a_device_that_is_out_of_memory_is_one_message_with_remedies(capsys):
+    assert stopped_by(lambda: jax.block_until_ready(jnp.zeros(10**13))) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: the device is out of memory (Out of memory alloc")
+    assert said.count("\n") == 1
+    assert "train.accumulate=4" in said
 
 
 def test_an_error_of_a_library_keeps_its_traceback():

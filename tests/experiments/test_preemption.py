@@ -1,5 +1,6 @@
 """SIGTERM at any moment of a command: it ends with 75, which schedulers look for."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -8,7 +9,12 @@ import textwrap
 
 import pytest
 
-from experiments.running.interrupt import RESTART, Interrupt, StoppedError
+from experiments.running.interrupt import (
+    RESTART,
+    STOPPED_BY_HAND,
+    Interrupt,
+    StoppedError,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 START = """
@@ -43,6 +49,28 @@ def test_a_command_that_waits_ends_there_and_then():
             print("caught", file=sys.stderr)
     """
     assert run(code) == (RESTART, SAID)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "end"),
+    [
+        ("evaluate", "SIGTERM", (RESTART, SAID)),  # it was 143, to schedulers a failure
+        ("study", "SIGTERM", (RESTART, SAID)),
+        ("evaluate", "SIGINT", (-signal.SIGINT, f"{STOPPED_BY_HAND}\n")),
+    ],
+)
+def test_a_command_that_imports_jax_ends_there_and_then(tmp_path, name, number, end):
+    """That takes seconds."""
+    stub = f"import os, signal, time; os.kill(os.getpid(), signal.{number})"
+    (tmp_path / "jax.py").write_text(f"{stub}; time.sleep(60)")
+    done = subprocess.run(
+        [sys.executable, "-m", f"experiments.{name}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stderr) == end
 
 
 def test_a_command_that_computes_outside_of_python_is_not_waited_for():

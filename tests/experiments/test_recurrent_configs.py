@@ -114,7 +114,7 @@ def test_a_recurrent_run_is_scored_and_named_by_its_architecture(tmp_path):
         assert row["run_id"].startswith("even_pairs-lstm-consecutive-seed0-")
     with pytest.raises(ValueError, match="leave --positions consecutive"):
         evaluate_run(tmp_path, positions="evenly_spaced", console=QUIET)
-    with pytest.raises(ValueError, match="for Transformers.*model.kind=lstm"):
+    with pytest.raises(ValueError, match="Encoding has no setting 'distance'"):
         evaluate_run(tmp_path, encoding_options="distance=None", console=QUIET)
 
 

@@ -1,5 +1,6 @@
 """A run from start to end: stopped, killed, resumed, extended, scored, recorded."""
 
+import dataclasses
 import io
 import json
 import os
@@ -17,6 +18,8 @@ from rich.console import Console
 from tensorboardX.proto.event_pb2 import Event
 
 from configs import base
+from experiments import main as main_module
+from experiments.building import overrides
 from experiments.building.build import build
 from experiments.evaluate import evaluate_run
 from experiments.results import store as results
@@ -231,6 +234,22 @@ def test_more_steps_extend_a_finished_run(finished, tmp_path):
     assert {row["step"] for row in results.read(tmp_path).to_pylist()} == {10, 20}
 
 
+def test_a_run_goes_on_by_its_folder_alone(finished):
+    """Without --config, and with what is to be changed, as for one that is given."""
+    folder, _ = finished
+    held = main_module._config_of_run(folder)
+    assert workdir.plain(held) == workdir.plain(tiny())
+    texts = ["--config.train.steps=40", "--config.train.length_seed=3"]
+    changed = workdir.plain(overrides.changed(held, texts))
+    assert changed == workdir.plain(tiny(train__steps=40, train__length_seed=3))
+
+
+def test_a_run_shorter_than_a_point_of_the_curve_has_one(tmp_path):
+    short = tiny(train__steps=4, train__log_every=100, train__save_every=4)
+    run_experiment(short, tmp_path, console=QUIET)
+    assert [step for step, *_ in curve(tmp_path)] == [4]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_saves_and_resumes_to_the_same_end(
     finished, tmp_path, monkeypatch, number
@@ -422,7 +441,7 @@ def test_lengths_include_both_ends(copied):
     )
 
 
-def test_positions_and_encoding_may_change_at_test_time(copied):
+def test_positions_encoding_and_model_may_change_at_test_time(copied):
     run, state = open_run(copied)
     recipe = run.experiment.recipe
     even = evaluate_run(
@@ -430,6 +449,7 @@ def test_positions_and_encoding_may_change_at_test_time(copied):
         lengths_text="6",
         positions="evenly_spaced(max_position=64)",
         encoding_options="max_wavelength=500",
+        fields={"model.loops": 2},
         changes={"samples": 4, "draws": 1, "seed": 5},
         console=QUIET,
     )
@@ -438,7 +458,7 @@ def test_positions_and_encoding_may_change_at_test_time(copied):
         for kind in recipe.model.pattern
     )
     wanted = evaluate(
-        type(recipe.model)(**{**vars(recipe.model), "pattern": pattern}),
+        dataclasses.replace(recipe.model, pattern=pattern, loops=2),
         state.params,
         recipe.task,
         EvenlySpaced(max_position=64),
@@ -453,7 +473,7 @@ def test_positions_and_encoding_may_change_at_test_time(copied):
     trained = "randomized(max_position=64)", "rope"
     assert labels == {
         trained,
-        ("evenly_spaced(max_position=64)", "rope(max_wavelength=500)"),
+        ("evenly_spaced(max_position=64)", "rope(max_wavelength=500, loops=2)"),
     }
 
 
@@ -478,7 +498,7 @@ def test_the_configs_own_test_positions_are_used(tmp_path):
             {"positions": "shifted(ofset=2)"},
             "no setting 'ofset'. Did you mean 'offset'",
         ),
-        ({"encoding_options": "trainable=layer"}, "needs other parameters than were"),
+        ({"encoding_options": "trainable=layer"}, "what was trained are not those"),
         (
             {"encoding_options": "layuot=half"},
             "no setting 'layuot'. Did you mean 'layout",

@@ -7,10 +7,12 @@ import shutil
 import time
 import warnings
 
+import jax
 import numpy as np
 import pytest
 from rich.console import Console
 
+from configs.sweep import product
 from experiments.evaluation_sets.builder import make_set
 from experiments.evaluation_sets.content import SetKey
 from experiments.evaluation_sets.read import read_set
@@ -121,6 +123,30 @@ def test_a_run_of_a_study_is_that_of_the_main_command(finished, tmp_path):
         assert length == points[step][5]
     opened, state = open_run(StudyFolder(finished).run(run.run_id))
     assert (opened.run_id, int(state.step)) == (run.run_id, 12)
+
+
+def test_runs_of_a_study_begin_with_the_parameters_of_another_run(finished, tmp_path):
+    """All members of a program, each as the main command would."""
+    source = StudyFolder(finished).run(sweep.load(TINY)[0][0].run_id)
+    fixed = {"task.name": ["even_pairs"], "train.init_from": [str(source)]}
+    chosen = {"optim.learning_rate": [1e-2, 1e-3], "train.seed": [0, 1]}
+    points = product(fixed, chosen)
+    runs, _ = sweep.expand(tiny_study.get_config(), points)
+    counts = Worker(StudyFolder(tmp_path / "study"), runs, How(), QUIET).work()
+    assert counts.done == 4
+    _, wanted = open_run(source)
+    for run in runs:
+        _, state = open_run(StudyFolder(tmp_path / "study").run(run.run_id), step=0)
+        for one, other in zip(
+            jax.tree.leaves(state.params), jax.tree.leaves(wanted.params), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+    run_experiment(runs[3].config, tmp_path / "alone", console=QUIET, summary=False)
+    alone = rows(tmp_path / "alone", "training", POINT)
+    together = rows(tmp_path / "study", "training", POINT, runs[3].run_id)
+    for one, other in zip(alone, together, strict=True):
+        assert one[:2] == other[:2]
+        assert one[2] == pytest.approx(other[2], rel=1e-3)
 
 
 def test_what_is_finished_is_not_done_again(finished, tmp_path):

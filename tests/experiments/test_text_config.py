@@ -4,6 +4,7 @@ import io
 import math
 import pathlib
 import re
+import types
 
 import pytest
 from rich.console import Console
@@ -11,8 +12,10 @@ from rich.console import Console
 from configs import text
 from experiments.building.build import build
 from experiments.evaluate import evaluate_run
+from experiments.running.opening import read_run
 from experiments.running.run import run_experiment
 from ropejax.tasks import MaskedText, NextSymbol
+from ropejax.tasks.text import file_bytes
 
 
 @pytest.mark.fast
@@ -30,6 +33,33 @@ def test_each_task_has_the_model_that_it_is_for(tmp_path):
     assert own.model.num_outputs == 256
     with pytest.raises(ValueError, match="task must be one of next_symbol, masked"):
         text.get_config("task=copy")
+
+
+def test_a_text_that_has_changed_is_not_trained_or_scored_on(tmp_path, monkeypatch):
+    """Lines that were added moved what is held out into what is trained on."""
+    file, folder = tmp_path / "text.txt", tmp_path / "run"
+    file.write_text("words, and more words. " * 500)
+    config = text.get_config(f"text={file}")
+    reached = RuntimeError("training")
+
+    def stop(*arguments):
+        raise reached
+
+    monkeypatch.setattr("experiments.running.run.train_run", stop)
+    opened = lambda folder, mesh: (read_run(folder), types.SimpleNamespace(step=0))
+    monkeypatch.setattr("experiments.evaluate.open_run", opened)
+    train = lambda: run_experiment(config, folder, console=Console(quiet=True))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="training"):
+            train()
+    file.write_text("words, and more words. " * 501)
+    file_bytes.cache_clear()
+    told = r"is not the text that .* trained on \(11500 bytes then, 11523 now\)"
+    with pytest.raises(ValueError, match=told):
+        train()
+    with pytest.raises(ValueError, match=told):
+        evaluate_run(folder, console=Console(quiet=True))
+    file_bytes.cache_clear()
 
 
 def test_a_run_reports_perplexity_by_length(tmp_path):

@@ -1,0 +1,125 @@
+"""Encodings, tasks and position schemes of the user's own are named by their import."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import base
+from experiments.building.build import build
+from experiments.building.methods import make_encoding
+from experiments.evaluation_sets.content import task_text
+from experiments.running.labels import run_id, run_labels
+
+OWN = '''
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from ropejax.encodings import Rotary
+from ropejax.positions.base import Placement, PositionScheme
+from ropejax.tasks import EvenPairs
+
+
+@dataclasses.dataclass(frozen=True)
+class Turned(Rotary):
+    """RoPE with a setting more."""
+
+    title: ClassVar[str] = "Turned RoPE"
+    turns: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubled(PositionScheme):
+    """Every second position."""
+
+    step: int = 2
+
+    def position_bound(self, num_tokens):
+        return self.step * num_tokens
+
+    def __call__(self, rng, lengths, *, num_tokens, num_layers=1, tokens=None):
+        return Placement(self.step * jnp.arange(num_tokens, dtype=jnp.int32)[None])
+
+
+class Pairs(EvenPairs):
+    """A task under another name."""
+
+
+def function():
+    """No class."""
+'''
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_methods.py").write_text(OWN)
+    (tmp_path / "own_broken.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def config_of(**names):
+    config = base.get_config()
+    config.positions.name, config.positions.options = "consecutive", ""
+    for field, value in names.items():
+        config.update_from_flattened_dict({field.replace("__", "."): value})
+    return config
+
+
+def test_all_three_are_built_and_named_in_results():
+    config = config_of(
+        encoding__name="own_methods.Turned",
+        encoding__options="turns=3",
+        positions__name="own_methods.Doubled",
+        positions__options="step=5",
+        task__name="own_methods.Pairs",
+    )
+    experiment = build(config)
+    encoding = experiment.recipe.model.pattern[0].encoding
+    assert type(encoding).__name__ == "Turned"
+    assert encoding.turns == 3
+    placed = experiment.recipe.positions(
+        jax.random.key(0), jnp.array([4]), num_tokens=4
+    )
+    assert placed.positions.tolist() == [[0, 5, 10, 15]]
+    labels = run_labels(config.to_dict(), experiment)
+    assert labels["encoding"] == "own_methods.Turned(turns=3)"
+    assert labels["encoding_title"] == "Turned RoPE(turns=3)"
+    assert labels["positions_title"] == "own_methods.Doubled(step=5)"
+    assert "own_methods.Turned" in run_id(config.to_dict())
+    assert task_text(experiment.recipe.task) == "own_methods.Pairs"
+
+
+def test_compositions_take_them_too():
+    config = config_of(
+        encoding__name="compose",
+        encoding__options="rope=own_methods.Turned(turns=2), scale=LogScale(count=all)",
+    )
+    assert "turns=2" in repr(make_encoding(config))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own_methods.Turnd", "Did you mean 'Turned'"),
+        ("own_methods.Doubled", "derives from ropejax.encodings.base.Encoding"),
+        ("own_methods.function", "is no class that derives"),
+        ("own_method.Turned", "there is no module 'own_method'"),
+        ("own_methods.inner.Turned", "there is no module 'own_methods.inner'"),
+        (".Turned", "is no path of an import"),
+        ("own_methods.Turned(turns=2)", "give its settings as encoding.options"),
+        ("turnd", "by its import: my_module.MyClass"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(name, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        make_encoding(config_of(encoding__name=name))
+
+
+@pytest.mark.fast
+def test_what_a_module_fails_to_import_is_told_as_it_is():
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        make_encoding(config_of(encoding__name="own_broken.Turned"))
