@@ -141,7 +141,9 @@ def check_mask(mask, q, query: Tokens, key: Tokens) -> None:
     if not callable(mask):
         raise ValueError(
             "mask must be a mask of ropejax.masks or a function of (query, key), got "
-            f"{type(mask).__name__}; padding and segments belong into Tokens."
+            f"{type(mask).__name__}; padding and segments belong into Tokens. An array "
+            "[T, S] of booleans is lambda query, key: "
+            "array[query.index[:, :, None], key.index[:, None, :]][:, None]."
         )
     try:
         shown = jax.eval_shape(mask, *shapes_of((query, key)))

@@ -56,6 +56,20 @@ def test_fault_b06_queries_align_with_the_end_of_the_keys(implementation):
 
 
 @pytest.mark.parametrize("implementation", ENGINES)
+def test_an_array_is_a_mask_by_way_of_the_function_that_its_refusal_names(
+    implementation,
+):
+    values = np.arange(5.0)[:, None]
+    array = jnp.tril(jnp.ones((5, 5), bool))
+    with pytest.raises(ValueError, match="of booleans is") as refused:
+        zeros_attend(values, 5, 5, 0, array)
+    mask = eval(str(refused.value).partition(" of booleans is ")[2].rstrip("."), vars())
+    settings = {"implementation": implementation, "block_q": 2, "block_k": 2}
+    got = zeros_attend(values, 5, 5, 0, mask, **settings)
+    np.testing.assert_allclose(got[:, 0], [0, 0.5, 1, 1.5, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ENGINES)
 def test_fault_b05_alibi_holds_for_one_query_at_the_end(implementation):
     q, k = jnp.zeros((1, 1, 4, 8)), jnp.zeros((1, 5, 4, 8))
     v = jnp.broadcast_to(jnp.eye(5)[None, :, None], (1, 5, 4, 5))

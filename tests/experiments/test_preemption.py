@@ -61,8 +61,14 @@ def test_a_command_that_waits_ends_there_and_then():
 )
 def test_a_command_that_imports_jax_ends_there_and_then(tmp_path, name, number, end):
     """That takes seconds."""
-    stub = f"import os, signal, time; os.kill(os.getpid(), signal.{number})"
-    (tmp_path / "jax.py").write_text(f"{stub}; time.sleep(60)")
+    stub = f"""
+        import os, signal, time
+        # Tests that a shell has put into the background are deaf to Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.kill(os.getpid(), signal.{number})
+        time.sleep(60)
+    """
+    (tmp_path / "jax.py").write_text(textwrap.dedent(stub))
     done = subprocess.run(
         [sys.executable, "-m", f"experiments.{name}"],
         cwd=ROOT,

@@ -95,5 +95,5 @@ def test_finite_training_is_the_same_under_every_policy():
 
 @pytest.mark.fast
 def test_an_unknown_policy_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match="did you mean 'skip'"):
+    with pytest.raises(ValueError, match="Did you mean 'skip'"):
         tiny_recipe(nonfinite="skipp")
