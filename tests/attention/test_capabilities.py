@@ -35,7 +35,6 @@ def answer(request, **changes):
     return decide("auto", dataclasses.replace(request, **changes))
 
 
-@pytest.mark.fast
 def test_a_request_is_served_if_no_part_of_it_has_an_obstacle():
     """What the page says of parts is what holds for every combination of them."""
     every = itertools.product(

@@ -29,6 +29,7 @@ from experiments.running.nonfinite import batch_of
 from experiments.running.run import open_run, read_run, run_experiment
 from experiments.running.storage import StorageError
 from ropejax.training import init_state
+from tests.experiments.made_once import made_once
 from tests.experiments.process_pair import (
     HEARTBEAT_S,
     SMALL,
@@ -50,7 +51,7 @@ STARTED_S = 300
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """A folder of compiled programs, so that a new start need not compile again."""
-    return tmp_path_factory.mktemp("compiled")
+    return made_once(tmp_path_factory, "compiled", lambda folder: None)
 
 
 def train(folder, compiled, steps=STEPS):
@@ -60,11 +61,13 @@ def train(folder, compiled, steps=STEPS):
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory, compiled):
     """The folder of a run of two processes that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("straight") / "run"
-    with train(folder, compiled) as pair:
-        codes = pair.wait(2 * STARTED_S)
-        assert codes == [0, 0], "\n".join(pair.said())
-    return folder
+
+    def make(folder):
+        with train(folder / "run", compiled) as pair:
+            codes = pair.wait(2 * STARTED_S)
+            assert codes == [0, 0], "\n".join(pair.said())
+
+    return made_once(tmp_path_factory, "straight", make) / "run"
 
 
 def numbers(folder: Path) -> list[bytes]:
@@ -116,10 +119,9 @@ def assert_close(folder: Path, wanted: Path) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The folder of the same run, in this process."""
-    folder = tmp_path_factory.mktemp("alone") / "run"
-    train_here(folder, STEPS)
-    return folder
+    """The folder of the same run, in one process."""
+    make = lambda folder: train_here(folder / "run", STEPS)
+    return made_once(tmp_path_factory, "alone", make) / "run"
 
 
 def test_two_processes_train_and_score_as_one_does(straight, alone):
