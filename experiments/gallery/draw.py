@@ -44,7 +44,7 @@ def figure_of(columns: int, title: str, note: str) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(columns * PANEL[0], PANEL[1] + 0.4))
     axes = figure.subplots(1, columns, squeeze=False)[0]
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-    wrapped = textwrap.fill(note, int(figure.get_figwidth() * 19))
+    wrapped = textwrap.fill(note, int(figure.get_figwidth() * 18))
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7, color=GREY)
     return figure, list(axes)
 

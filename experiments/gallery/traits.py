@@ -123,13 +123,16 @@ def scales_queries(encoding: Encoding) -> bool:
 def speaks_alone(encoding: Encoding) -> bool:
     """Returns True if queries and keys of zeros have logits: position by itself.
 
-    Biases do; so do views of queries with parameters in them, frequencies aside.
+    Biases do; so do views of queries to which parameters are added.
     """
+    if reads_tokens(encoding):
+        return False
+    if overrides(encoding, "bias", "logits"):
+        return True
     learns = type(encoding).init_layer not in (Encoding.init_layer, Rotation.init_layer)
-    views = overrides(encoding, "queries") and learns
-    return (views or overrides(encoding, "bias", "logits")) and not reads_tokens(
-        encoding
-    )
+    if not (overrides(encoding, "queries") and learns):
+        return False
+    return bool(numbers.no_content(encoding, 2).values.any())
 
 
 def is_bias(encoding: Encoding) -> bool:

@@ -11,6 +11,7 @@ from experiments.gallery import numbers as gallery_numbers
 from experiments.gallery import pictures as gallery_pictures
 from experiments.gallery import rotary as gallery_rotary
 from experiments.gallery import rotary_pictures as gallery_rotary_pictures
+from experiments.gallery import traits
 from experiments.gallery.panels import panels_of
 from experiments.gallery.sheet import contact_sheet
 from ropejax import encodings, masks
@@ -259,3 +260,12 @@ def test_the_picture_of_a_mask_is_its_matrix():
     np.testing.assert_array_equal(shown, (j <= i) & ((j < 4) | (i - j < 8)))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("key (index)", "query (index)")
     assert len(gallery_masks.mask_figure("per_head").axes) == 4
+
+
+def test_what_only_multiplies_content_says_nothing_without_any():
+    """FoPE's coefficients are learned, and of queries of zeros they make zeros."""
+    found = {
+        name: traits.speaks_alone(encodings.ENCODINGS[name]())
+        for name in ("fope", "alibi")
+    }
+    assert found == {"fope": False, "alibi": True}
