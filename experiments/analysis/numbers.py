@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.running.run import Run, open_run
+from experiments.running.opening import Run, open_run
 from ropejax.analysis import (
     Histogram,
     attention_statistics,

@@ -1,7 +1,6 @@
 """Methods of the user's own, named by the path of an import: `my_module.MyEncoding`."""
 
 import importlib
-import sys
 
 from experiments.building.nearest import nearest
 
@@ -56,7 +55,4 @@ def imported(path: str, kind: type, where: str) -> type:
 
 def path_of(cls: type) -> str:
     """Returns the path by which a class is imported."""
-    module = cls.__module__
-    if module == "__main__":
-        module = sys.modules[module].__spec__.name
-    return f"{module}.{cls.__qualname__}"
+    return f"{cls.__module__}.{cls.__qualname__}"

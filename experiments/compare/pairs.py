@@ -177,7 +177,7 @@ def text_rows(found: Sequence[Pair]) -> list[list[str]]:
             "–".join(dict.fromkeys(map(tables.percent, sorted(pair.blind)))),
             " and ".join(str(len(scores)) for scores in pair.scores),
             *map(_mean, pair.scores),
-            _difference(pair),
+            tables.signed_with_interval(pair.difference, pair.low, pair.high),
             significance.shown(pair.p),
             significance.shown(pair.holm),
         ]
@@ -187,13 +187,6 @@ def text_rows(found: Sequence[Pair]) -> list[list[str]]:
 
 def _mean(scores: Sequence[float]) -> str:
     return tables.mean_and_interval(statistics.spread(scores))
-
-
-def _difference(pair: Pair) -> str:
-    text = tables.signed(pair.difference)
-    if pair.low is None:
-        return text
-    return f"{text} [{tables.signed(pair.low)}, {tables.signed(pair.high)}]"
 
 
 def records(found: Sequence[Pair]) -> list[dict[str, Any]]:

@@ -101,18 +101,11 @@ def text_rows(rows: Sequence[Gain]) -> list[list[str]]:
             row.randomized.setting.label,
             tables.best_and_mean_text(row.randomized),
             tables.signed(row.best),
-            _with_interval(row),
+            tables.signed_with_interval(row.mean, row.low, row.high),
             significance.shown(row.p),
         ]
         for row in rows
     ]
-
-
-def _with_interval(row: Gain) -> str:
-    text = tables.signed(row.mean)
-    if row.low is None:
-        return text
-    return f"{text} [{tables.signed(row.low)}, {tables.signed(row.high)}]"
 
 
 def records(rows: Sequence[Gain]) -> list[dict[str, Any]]:

@@ -29,6 +29,13 @@ def signed(share: float | None) -> str:
     return "0.0" if text[1:] == "0.0" else text
 
 
+def signed_with_interval(share: float, low: float | None, high: float | None) -> str:
+    """Formats a difference of shares in percent, with its interval if there is one."""
+    if low is None:
+        return signed(share)
+    return f"{signed(share)} [{signed(low)}, {signed(high)}]"
+
+
 def mean_and_interval(spread: statistics.Spread) -> str:
     """Show `97.1 [95.0, 98.8]`; for one run, which has no interval, `97.1`."""
     if spread.low is None:

@@ -1,12 +1,12 @@
 """Rows of the results store as one file, for pandas, R or a spreadsheet."""
 
-import difflib
 import json
 import pathlib
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from experiments.building.nearest import close_fields
 from experiments.results import schema
 from experiments.results import store as results
 
@@ -37,7 +37,7 @@ def with_config(table: pa.Table, run_rows: pa.Table, fields: Sequence[str]) -> p
     ids = encoded.dictionary.to_pylist()
     for field in fields:
         if field not in known:
-            near = difflib.get_close_matches(field, known, n=3)
+            near = close_fields(field, known)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise ValueError(f"no config here has a field {field!r}{hint}")
         values = [flat.get(run_id, {}).get(field) for run_id in ids]

@@ -38,9 +38,7 @@ from experiments.running.curves import Curves
 from experiments.running.extending import raised_again
 from experiments.running.interrupt import Interrupt, StoppedError
 from experiments.running.nonfinite import diverged, tell_of_counted
-from experiments.running.opening import Run as Run
-from experiments.running.opening import open_run as open_run
-from experiments.running.opening import read_run as read_run
+from experiments.running.opening import Run
 from experiments.running.profiling import Profiler, check_left
 from experiments.running.progress import Bar, figures
 from experiments.running.provenance import provenance

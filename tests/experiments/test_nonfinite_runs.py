@@ -11,7 +11,8 @@ from experiments import replay
 from experiments.building.build import build
 from experiments.running.interrupt import DivergedError
 from experiments.running.nonfinite import batch_of, diverged, tell_of_counted
-from experiments.running.run import read_run, run_experiment
+from experiments.running.opening import read_run
+from experiments.running.run import run_experiment
 from ropejax.training import NonFiniteError, Progress, init_state
 from ropejax.training.step import StepMetrics
 

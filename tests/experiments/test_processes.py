@@ -26,7 +26,8 @@ from experiments.results import store as results
 from experiments.running import processes
 from experiments.running.interrupt import RESTART
 from experiments.running.nonfinite import batch_of
-from experiments.running.run import open_run, read_run, run_experiment
+from experiments.running.opening import open_run, read_run
+from experiments.running.run import run_experiment
 from experiments.running.storage import StorageError
 from ropejax.training import init_state
 from tests.experiments.made_once import made_once

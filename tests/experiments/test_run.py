@@ -27,7 +27,8 @@ from experiments.running import run as run_module
 from experiments.running import workdir
 from experiments.running.curves import Curves
 from experiments.running.interrupt import StoppedError
-from experiments.running.run import open_run, run_experiment
+from experiments.running.opening import open_run
+from experiments.running.run import run_experiment
 from experiments.running.storage import StorageError
 from ropejax.evaluation import evaluate
 from ropejax.positions import Consecutive, EvenlySpaced

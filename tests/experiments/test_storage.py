@@ -17,7 +17,8 @@ from experiments.results import store as results
 from experiments.results.store import ResultsWriter
 from experiments.running import storage
 from experiments.running.board import Board
-from experiments.running.run import open_run, run_experiment
+from experiments.running.opening import open_run
+from experiments.running.run import run_experiment
 from experiments.running.storage import StorageError
 from experiments.study import __main__ as study
 from tests.compiled_programs import kept_in

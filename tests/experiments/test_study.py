@@ -20,7 +20,8 @@ from experiments.results import store as results
 from experiments.results.store import ResultsWarning
 from experiments.running import workdir
 from experiments.running.interrupt import StoppedError
-from experiments.running.run import open_run, run_experiment
+from experiments.running.opening import open_run
+from experiments.running.run import run_experiment
 from experiments.study import __main__ as study
 from experiments.study import sweep
 from experiments.study import train as study_train

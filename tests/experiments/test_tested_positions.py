@@ -10,7 +10,7 @@ from experiments.building.methods import make_positions
 from experiments.building.tested_positions import label_at_test, make_tested
 from experiments.evaluate import changed_evaluation, scored_at
 from experiments.running import workdir
-from experiments.running.run import Run
+from experiments.running.opening import Run
 from ropejax.positions import (
     POSITIONS,
     Abacus,
