@@ -42,13 +42,14 @@ clean: ## remove the environment and caches; runs/ stays
 	rm -rf $(VENV) .venv-newest build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A stamp rather than the folder: an installation cut short is done again.
+# A stamp rather than the folder: an installation cut short is done again. Bytecode of
+# what is used is made at its first import, which takes half as long as that of all.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
 	    sys.exit(None if (3, 11) <= v <= (3, 13) else \
 	    f"ropejax needs Python 3.11 to 3.13, $(PYTHON) is {v[0]}.{v[1]}; try make PYTHON=python3.12 ...")'
 	@echo "making $(VENV) and installing; a few minutes, once"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	    --constraint constraints.txt --editable '.[dev]'
 	@touch $@

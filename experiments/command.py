@@ -55,6 +55,20 @@ def parser(doc: str) -> argparse.ArgumentParser:
     return made
 
 
+def whole_number(text: str) -> int:
+    """Returns the whole number of an option, also when written as 2e4, as in fields.
+
+    Raises:
+        ArgumentTypeError: for what is no whole number.
+    """
+    from experiments.building.overrides import WholeNumber
+
+    try:
+        return WholeNumber().convert(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def default_cache() -> str:
     """Returns the user's own cache folder for compiled programs."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

@@ -79,7 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "seed": "of examples and positions",
     }.items():
         parser.add_argument(
-            f"--{name}", type=int, metavar="N", help=f"{what} (default: the run's)"
+            f"--{name}",
+            type=command.whole_number,
+            metavar="N",
+            help=f"{what} (default: the run's)",
         )
     parser.add_argument(
         "--mesh",
@@ -249,7 +252,8 @@ def changed_evaluation(
     if "seed" in changes:
         check_seed("--seed", changes["seed"])
     if lengths_text is not None:
-        changes = {**changes, "lengths": lengths.parse(lengths_text), "buckets": None}
+        asked = lengths.parse(lengths_text, "--lengths")
+        changes = {**changes, "lengths": asked, "buckets": None}
     label = run.test_positions
     if positions is not None:
         name, text = options.split(positions, "--positions")

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--profile",
-        type=int,
+        type=command.whole_number,
         default=0,
         metavar="STEPS",
         help="trace so many steps into WORKDIR/profile, for Perfetto and XProf",

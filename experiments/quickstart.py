@@ -25,7 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line, and returns the exit code."""
     parser = command.parser(__doc__)
     parser.add_argument(
-        "--seeds", type=int, default=1, metavar="N", help="runs a position scheme"
+        "--seeds",
+        type=command.whole_number,
+        default=1,
+        metavar="N",
+        help="runs a position scheme",
     )
     parser.add_argument(
         "--short", action="store_true", help="seconds, no effect to see"

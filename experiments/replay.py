@@ -22,7 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command.parser(__doc__)
     parser.add_argument("--workdir", metavar="DIR", help="folder of a run")
     parser.add_argument(
-        "--step", type=int, metavar="N", help="which step, counted from 0"
+        "--step",
+        type=command.whole_number,
+        metavar="N",
+        help="which step, counted from 0",
     )
     given, rest = command.parse(parser, argv)
     if rest:

@@ -9,6 +9,7 @@ from ropejax.seeds import whole_seed
 from ropejax.tasks.base import Task
 from ropejax.training.alphabets import check_alphabets
 from ropejax.training.buckets import bucket_of, grid_buckets
+from ropejax.training.placed_rows import check_rows
 from ropejax.training.places import check_reach
 from ropejax.training.reading import check_read
 from ropejax.whole_numbers import whole_number
@@ -98,6 +99,9 @@ def checked(
         check_reach(positions, pattern, num_tokens, what=what, remedy=remedy)
         if pattern:
             check_read(positions, model, num_tokens, what=what)
+    if amounts.lengths:
+        longest = amounts.lengths[-1]
+        check_rows(positions, task, longest, what=f"test inputs of {longest} symbols")
     return amounts
 
 

@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from ropejax.overriding import check_overrides
+
 
 class Settings:
     """What settings derive from, so that each argument is of the type that it names.
@@ -25,8 +27,9 @@ class Settings:
         """Makes an object, which `__init__` then fills.
 
         Raises:
-            ValueError: if an argument is not of the type of its annotation, or the
-                class is no frozen dataclass.
+            ValueError: if an argument is not of the type of its annotation, the class
+                is no frozen dataclass, or a method of it has a name or arguments by
+                which it overrides nothing (`ropejax.overriding`).
         """
         signature, hints = _described(cls)
         try:
@@ -47,6 +50,7 @@ class Settings:
 def _described(cls: type) -> tuple[inspect.Signature, dict[str, Any]]:
     """The arguments of a class, and the types of its fields."""
     _check_dataclass(cls)
+    check_overrides(cls)
     try:
         hints = typing.get_type_hints(cls)
     except NameError:  # one of them names what is not there, or is made in a function

@@ -276,15 +276,19 @@ def relative_positions(
     Args:
         query: the queries, T of them.
         key: the keys, S of them.
-        axis: which axis of positions with several; they are refused if None.
+        axis: which axis of positions with several, from 0 or, negative, from the last;
+            they are refused if None. Positions on one axis, and tables of distances,
+            have axis 0 alone.
 
     Returns:
         Differences `[B or 1, T, S]`: int32 of integers, float32 of others. Those beyond
         int32 wrap around.
 
     Raises:
-        ValueError: if positions have several axes and `axis` is None.
+        ValueError: if positions have several axes and `axis` is None, there is no such
+            axis, or queries and keys have positions on unlike axes.
     """
+    _check_axis(query.positions, key, axis)
     if key.distances is not None:
         offset = key.index[:, None, :] - query.index[:, :, None]
         batch = max(offset.shape[0], key.distances.shape[0])
@@ -304,6 +308,25 @@ def relative_positions(
             )
         q, k = q[..., axis], k[..., axis]
     return k[:, None, :] - q[:, :, None]
+
+
+def _check_axis(of_queries: Shaped[Array, "..."], key: Tokens, axis: Any) -> None:
+    """Refuses an axis that positions, or a table of distances, do not have."""
+    one = key.distances is not None or of_queries.ndim == 2
+    if key.distances is None and of_queries.shape[2:] != key.positions.shape[2:]:
+        raise ValueError(
+            "queries and keys must have positions on the same axes, got shapes "
+            f"{of_queries.shape} and {key.positions.shape}."
+        )
+    if axis is None:
+        return
+    count = 1 if one else of_queries.shape[2]
+    if not -count <= whole_number("axis", axis) < count:
+        what = "distances" if key.distances is not None else "positions"
+        raise ValueError(
+            f"axis={axis} does not exist: {what} have {count} of them, 0 to {count - 1}"
+            f"{'; leave axis None' if one else ''}."
+        )
 
 
 def signed_offsets(distances: Shaped[Array, "B n"]) -> Shaped[Array, "B m"]:

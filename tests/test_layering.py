@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # A module may import from its own layer and from those before it.
 LAYERS = [
     {
-        *("typing", "operations", "seeds", "settings", "concrete"),
+        *("typing", "operations", "seeds", "settings", "overriding", "concrete"),
         *("filling", "number_types", "whole_numbers", "manual_axes", "tokens"),
         *("padding", "masks", "positions"),
     },

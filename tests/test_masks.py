@@ -1,5 +1,6 @@
 """Masks against plain-Python rules; what they say of blocks against their pairs."""
 
+import dataclasses
 import pathlib
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ropejax import masks
+from ropejax import masks, testing
 from ropejax.tokens import tokens
 
 LENGTH = 37
@@ -107,12 +108,63 @@ def test_random_keys_are_drawn_for_blocks_of_queries_not_for_pairs_of_blocks():
 
 @pytest.mark.fast
 @pytest.mark.parametrize("name", [*RULES, *MORE])
-def test_a_mask_that_shows_itself_does(name):
+def test_masks_keep_the_contract(name):
     mask = RULES[name][0] if name in RULES else MORE[name]
-    diagonal = np.diagonal(visible(mask), axis1=-2, axis2=-1)
-    assert diagonal.any(axis=0).all() or not mask.shows_itself
+    testing.check_mask(mask, tokens(LENGTH))
     hides = name in {"global", "not", "strictly past"} or "random" in name
     assert mask.shows_itself != hides
+
+
+@dataclasses.dataclass(frozen=True)
+class Near(masks.Mask):
+    """A window of four, from which the faulty ones below derive."""
+
+    def pairs(self, i, j):
+        return (j <= i) & (j > i - 4)
+
+
+class HidesSome(Near):
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        return masks.Visibility(key_hi > query_lo - 3, key_lo < key_lo)
+
+
+class ShowsTooMuch(Near):
+    def blocks(self, query_lo, query_hi, key_lo, key_hi):
+        return masks.Visibility(key_lo == key_lo, key_hi <= query_hi)
+
+
+class ByArray(Near):
+    def __call__(self, query, key):
+        near = jnp.arange(query.length)[:, None] >= jnp.arange(key.length)
+        return near[None, None]
+
+
+class Blind(Near):
+    shows_itself = True
+
+    def pairs(self, i, j):
+        return j < i
+
+
+class Numbers(Near):
+    def pairs(self, i, j):
+        return jnp.where(j <= i, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "message"),
+    [
+        (HidesSome(), "blocks says that no pair of queries"),
+        (ShowsTooMuch(), "blocks says that all pairs of queries"),
+        (ByArray(), "goes by where tokens are stored"),
+        (Blind(), "shows_itself, but hides"),
+        (Numbers(), "returns float32, not booleans"),
+    ],
+)
+def test_a_faulty_mask_is_told_what_it_breaks(faulty, message):
+    testing.check_mask(Near())
+    with pytest.raises(AssertionError, match=message):
+        testing.check_mask(faulty)
 
 
 @pytest.mark.parametrize("name", [*RULES, *MORE])

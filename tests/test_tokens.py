@@ -27,8 +27,35 @@ def test_relative_positions_on_one_of_several_axes():
     np.testing.assert_array_equal(
         relative_positions(side, side, axis=1)[0], [[0, 20], [-20, 0]]
     )
+    np.testing.assert_array_equal(
+        relative_positions(side, side, axis=-1), relative_positions(side, side, axis=1)
+    )
     with pytest.raises(ValueError, match=r"positions on one axis.*\(1, 2, 2\)"):
         relative_positions(side, side)
+
+
+@pytest.mark.fast
+def test_an_axis_that_does_not_exist_is_refused():
+    """An array would answer with its last one."""
+    grid = tokens(2, positions=jnp.array([[[0, 10], [1, 30]]]))
+    line, table = tokens(2), tokens(2, distances=jnp.array([[0, 5]]))
+    for side, axis, message in (
+        (grid, 7, "axis=7 does not exist: positions have 2 of them, 0 to 1"),
+        (grid, -3, "axis=-3 does not exist"),
+        (grid, True, "axis must be a whole number, got True"),
+        (grid, 0.0, "axis must be a whole number, got 0.0"),
+        (line, 1, "axis=1 does not exist: positions have 1 of them.*leave axis None"),
+        (line, False, "axis must be a whole number, got False"),
+        (table, 1, "axis=1 does not exist: distances have 1 of them"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            relative_positions(side, side, axis=axis)
+    for axis in (0, -1, np.int64(0)):
+        got = relative_positions(line, line, axis=axis)
+        np.testing.assert_array_equal(got, relative_positions(line, line))
+    # Keys at [batch, length] would have a token taken for an axis.
+    with pytest.raises(ValueError, match=r"same axes, got shapes \(1, 2, 2\) and"):
+        relative_positions(grid, line, axis=1)
 
 
 def test_distances_tell_every_offset_of_both_signs_apart():

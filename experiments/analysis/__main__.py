@@ -33,16 +33,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="input lengths, such as 10,40,100 (default: some to five times training)",
     )
     parser.add_argument(
-        "--samples", type=int, default=8, metavar="N", help="sequences a length (8)"
+        "--samples",
+        type=command.whole_number,
+        default=8,
+        metavar="N",
+        help="sequences a length (8)",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of examples, positions (1)"
+        "--seed",
+        type=command.whole_number,
+        default=1,
+        metavar="N",
+        help="of examples, positions (1)",
     )
     given, rest = command.parse(parser, argv)
     if rest:
         raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
     if not given.workdir:
         raise command.UsageError("WORKDIR is missing; --help shows an example.")
+    asked = None
+    if given.lengths is not None:
+        asked = lengths.parse(given.lengths, "--lengths")
     command.prepare_jax(given.compile_cache)
 
     from experiments.analysis.folders import runs_to_analyse
@@ -55,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             numbers = analyse_run(
                 folder,
-                lengths=lengths.parse(given.lengths) if given.lengths else None,
+                lengths=asked,
                 samples=given.samples,
                 seed=given.seed,
             )

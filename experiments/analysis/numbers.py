@@ -26,6 +26,8 @@ from ropejax.positions.base import Placement
 from ropejax.seeds import check_seed
 from ropejax.tasks import Batch
 from ropejax.training import TrainState
+from ropejax.training.placed_rows import check_rows
+from ropejax.training.places import check_reach
 
 OFFSETS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Shifts of all positions, in tokens, as far as an encoding's positions reach."""
@@ -45,7 +47,8 @@ def analyse_run(
 
     Args:
         folder: the run's workdir.
-        lengths: input lengths, in symbols; some up to five times training if None.
+        lengths: input lengths, in symbols; those of `default_lengths` that the model
+            has positions for if None.
         samples: sequences a length.
         seed: of examples and positions.
 
@@ -60,17 +63,14 @@ def analyse_run(
         raise ValueError(f"samples must be at least 1, got {samples}.")
     check_seed("seed", seed)
     run, state = open_run(folder)
-    model, task = run.experiment.recipe.model, run.experiment.recipe.task
+    model = run.experiment.recipe.model
     if not isinstance(model, TransformerSpec):
         raise ValueError(
             f"{folder} holds a run of model.kind={run.config['model']['kind']}; only "
             "the attention of encoders and decoders is analysed."
         )
     longest = run.config["train"]["max_length"]
-    chosen = sorted(set(default_lengths(longest) if lengths is None else lengths))
-    for length in chosen:
-        task.check_length(length)
-        run.experiment.evaluation.positions.check(task.num_tokens(length))
+    chosen = chosen_lengths(run, lengths)
     rng = jax.random.key(seed)
     examples = {
         length: draw(run, jax.random.fold_in(rng, length), length, samples)
@@ -94,6 +94,46 @@ def analyse_run(
     temporary.write_text(json.dumps(found, indent=1) + "\n")
     os.replace(temporary, path)
     return found
+
+
+def chosen_lengths(run: Run, lengths: Iterable[int] | None) -> list[int]:
+    """Returns the lengths to look at, increasing.
+
+    Args:
+        run: the run.
+        lengths: those asked for; None to choose.
+
+    Raises:
+        ValueError: if one that was asked for has no examples, or the model no positions
+            for it; or if that is so of all that would be chosen.
+    """
+    if lengths is not None:
+        asked = sorted(set(lengths))
+        for length in asked:
+            _check_length(run, length)
+        return asked
+    fitting, left_out = [], None
+    for length in sorted(set(default_lengths(run.config["train"]["max_length"]))):
+        try:
+            _check_length(run, length)
+            fitting.append(length)
+        except ValueError as error:
+            left_out = error
+    if not fitting:
+        raise left_out
+    return fitting
+
+
+def _check_length(run: Run, length: int) -> None:
+    recipe, scheme = run.experiment.recipe, run.experiment.evaluation.positions
+    task = recipe.task.tested
+    task.check_length(length)
+    what = f"inputs of {length} symbols are {task.num_tokens(length)} tokens"
+    remedy = "train it with a larger max_position"
+    check_reach(
+        scheme, recipe.model.pattern, task.num_tokens(length), what=what, remedy=remedy
+    )
+    check_rows(scheme, task, length, what=what)
 
 
 def default_lengths(train_max: int) -> list[int]:

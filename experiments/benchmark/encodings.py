@@ -44,7 +44,7 @@ def encoding_cost(encoding: Encoding, length: int, implementation: str) -> dict:
 
 def positions_of(encoding: Encoding, length: int):
     """Consecutive tokens, on as many axes as the encoding reads."""
-    axes = getattr(encoding, "num_axes", 1)
+    axes = encoding.num_axes
     if axes == 1:
         return tokens(length)
     ids = jnp.broadcast_to(jnp.arange(length)[None, :, None], (1, length, axes))

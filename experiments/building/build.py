@@ -45,7 +45,7 @@ from ropejax.encodings import (
 )
 from ropejax.nn import BlockSettings, TransformerSpec
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
-from ropejax.nn.patterns import PATTERNS
+from ropejax.nn.patterns import PATTERNS, Alike
 from ropejax.nn.recurrent import RecurrentSpec
 from ropejax.tasks import Task
 from ropejax.training import CURRICULA, Curriculum, Recipe, adam, even_buckets, schedule
@@ -130,7 +130,7 @@ def make_curriculum(config: ConfigDict) -> Curriculum:
         ValueError: if a name or a setting is unknown or out of range.
     """
     train, where = config.train, "train.curriculum_options"
-    cls = look_up(train.curriculum, CURRICULA, "train.curriculum")
+    cls = look_up(train.curriculum, CURRICULA, "train.curriculum", Curriculum)
     given = options.parse(train.curriculum_options, where)
     if "max_length" in given:
         raise ValueError(
@@ -171,7 +171,7 @@ def _make_model(
             f"model.num_heads={model.num_heads}; leave it out (None) for as many."
         )
     pattern = options.construct(
-        look_up(model.pattern, PATTERNS, "model.pattern"),
+        look_up(model.pattern, PATTERNS, "model.pattern", Alike),
         options.parse(model.pattern_options, "model.pattern_options"),
         "model.pattern_options",
         defaults=defaults(config, task),
@@ -264,11 +264,13 @@ def make_evaluation(config: ConfigDict, recipe: Recipe) -> Evaluation:
     evaluation = Evaluation(
         positions=tested.scheme,
         label=tested.label,
-        lengths=lengths.parse(settings.lengths),
+        lengths=lengths.parse(settings.lengths, "eval.lengths"),
         samples=settings.samples,
         draws=settings.draws,
         seed=settings.seed,
-        buckets=lengths.parse(settings.buckets) if settings.buckets else None,
+        buckets=lengths.parse(settings.buckets, "eval.buckets")
+        if settings.buckets
+        else None,
     )
     check_scorable(evaluation, recipe.model, recipe.task, recipe.sharding)
     return evaluation

@@ -13,6 +13,7 @@ from ropejax.seeds import check_seed
 from ropejax.sharding import Sharding
 from ropejax.tasks import Task
 from ropejax.training.loop import MOST_PER_DISPATCH, MOST_STEPS
+from ropejax.training.placed_rows import check_rows
 from ropejax.training.places import check_reach
 from ropejax.training.reading import check_read
 from ropejax.training.step import apply_model
@@ -131,6 +132,7 @@ def check_places(
         remedy="set encoding.options='max_position=...' above that",
     )
     check_read(scheme, model, num_tokens, what=what)
+    check_rows(scheme, task, max_length, what=f"{when} inputs of {max_length} symbols")
     try:
         jax.eval_shape(partial(_forward, model, task, scheme, max_length))
     except ValueError as error:

@@ -53,9 +53,16 @@ def fitted(value: Any, hint: Any, name: str, classes: Classes | None = None) -> 
         raise ValueError(
             f"{name} must be an object of class {hint.__name__}"
             f"{_such_as(hint, classes or {})}, got {value!r}."
-            f"{nearest(value, classes or {}) if isinstance(value, str) else ''}"
+            f"{_meant(value, hint, classes or {}) if isinstance(value, str) else ''}"
         )
     return value
+
+
+def _meant(name: str, hint: type, classes: Classes) -> str:
+    """Says that the name of a class wants parentheses, or which one may be meant."""
+    if issubclass(classes.get(name, object), hint):
+        return f" Write {name}(...), with its settings in the parentheses."
+    return nearest(name, classes)
 
 
 def _one_of(value: Any, hints: tuple, name: str, classes: Classes | None) -> Any:

@@ -20,10 +20,11 @@ from experiments.building.fields import all_fields, check_fields, check_name
 from experiments.building.nearest import nearest
 
 
-class _WholeNumber(flags.IntegerParser):
+class WholeNumber(flags.IntegerParser):
     """Reads integers, also when written as 1e4."""
 
     def convert(self, argument):
+        """Returns the number that a text says; ValueError if it is no whole one."""
         try:
             return super().convert(argument)
         except ValueError:
@@ -57,7 +58,7 @@ def _number(argument, what: str) -> float:
         raise ValueError(f"{argument!r} is no {what}") from None
 
 
-for _type, _parser in ((int, _WholeNumber), (float, _Number), (bool, _Condition)):
+for _type, _parser in ((int, WholeNumber), (float, _Number), (bool, _Condition)):
     config_flags.register_flag_parser_for_type(_type, _parser())
 
 

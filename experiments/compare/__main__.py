@@ -132,7 +132,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = pairing.records(found)
         made = {".csv": lambda: records.csv_text(rows), ".md": lambda: table + "\n"}
         as_json = lambda: json.dumps(rows, indent=1) + "\n"
-        out.write_text(made.get(out.suffix, as_json)())
+        try:
+            out.write_text(made.get(out.suffix, as_json)())
+        except OSError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
     return 0
 
 

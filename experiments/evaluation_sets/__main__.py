@@ -26,6 +26,7 @@ from rich.console import Console
 from experiments import command, lengths
 from experiments.building import options
 from experiments.building.methods import PARTS
+from experiments.running import storage
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,10 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--data-dir", "--data_dir", metavar="DIR", help="where sets are written"
     )
     parser.add_argument(
-        "--samples", type=int, default=512, metavar="N", help="examples a set (512)"
+        "--samples",
+        type=command.whole_number,
+        default=512,
+        metavar="N",
+        help="examples a set (512)",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of the examples (1)"
+        "--seed",
+        type=command.whole_number,
+        default=1,
+        metavar="N",
+        help="of the examples (1)",
     )
     given, rest = command.parse(parser, argv)
     if rest:
@@ -59,13 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             option = name.replace("_", "-")
             raise command.UsageError(f"--{option} is missing; --help shows an example.")
     command.prepare_jax(given.compile_cache)
-    make_sets(
-        given.tasks,
-        lengths.parse(given.lengths),
-        given.data_dir,
-        samples=given.samples,
-        seed=given.seed,
-    )
+    with storage.explained(pathlib.Path(given.data_dir), runs=()):
+        make_sets(
+            given.tasks,
+            lengths.parse(given.lengths, "--lengths"),
+            given.data_dir,
+            samples=given.samples,
+            seed=given.seed,
+        )
     return 0
 
 

@@ -57,6 +57,7 @@ SETTINGS = MappingProxyType(
         "wall": {"gates of about 0.9": {"initial_bias": 2.0}},
         "fire": {"threshold 32": {"threshold": 32.0}},
         "rope_2d": {form: {"form": form} for form in ("block", "alternating")},
+        "soft_cap": {"cap 1": {"cap": 1.0}},
     }
 )
 """Settings to draw of encodings whose defaults do not say enough, by label."""

@@ -59,7 +59,7 @@ PANELS = (
     Panel("Product of equal content", traits.moves_products, rotary.products),
     Panel("Single pairs", traits.shows_pairs, rotary.single_pairs, each=True),
     Panel("Long-term decay, bound", traits.has_bound, rotary.decay_bound),
-    Panel("Wavelengths", traits.is_on_axes, rotary.axis_wavelengths, each=True),
+    Panel("Wavelengths", traits.deals_out_pairs, rotary.axis_wavelengths, each=True),
     Panel(
         "Product of equal content",
         traits.is_on_axes,

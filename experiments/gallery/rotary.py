@@ -6,7 +6,6 @@ from jaxtyping import Float
 
 from experiments.gallery.numbers import DIMS, REACH, prepared
 from ropejax.encodings import Encoding
-from ropejax.encodings.axial import MultiAxisRotary
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.encodings.rotary_base import Rotation
 from ropejax.tokens import tokens
@@ -90,7 +89,7 @@ def product_by_distance(
     return np.asarray(product)[::-1] / float(content.sum())
 
 
-def product_on_grid(encoding: MultiAxisRotary, side: int) -> Float[np.ndarray, "n n"]:
+def product_on_grid(encoding: Encoding, side: int) -> Float[np.ndarray, "n n"]:
     """Returns the product of equal content by offset on the last two axes.
 
     Offsets run from -side to side, in tokens; other axes have offset 0.
@@ -102,7 +101,7 @@ def product_on_grid(encoding: MultiAxisRotary, side: int) -> Float[np.ndarray, "
 
 
 def product_along_axis(
-    encoding: MultiAxisRotary, axis: int, reach: int
+    encoding: Encoding, axis: int, reach: int
 ) -> Float[np.ndarray, " n"]:
     """Returns the product of equal content at distances 0 .. reach on one axis."""
     positions = np.zeros((1, reach + 1, encoding.num_axes), np.int32)
@@ -113,6 +112,9 @@ def product_along_axis(
 def _product_at(encoding, positions, at: int):
     key = tokens(positions.shape[1], positions=jnp.asarray(positions))
     query = key.block(at, 1)
-    q, k = (jnp.ones((1, side.length, 1, DIMS.head_dim)) for side in (query, key))
-    views = encoding.queries({}, q, query), encoding.keys({}, k, key)
-    return np.asarray(encoding.product({}, *views, query, key)[0, 0, 0]) / DIMS.head_dim
+    shape = (DIMS.num_heads, DIMS.head_dim)
+    q, k = (jnp.ones((1, side.length, *shape)) for side in (query, key))
+    params = prepared(encoding, query, key)
+    views = encoding.queries(params, q, query), encoding.keys(params, k, key)
+    product = encoding.product(params, *views, query, key)[0, 0, 0]
+    return np.asarray(product) / DIMS.head_dim

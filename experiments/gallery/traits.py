@@ -41,7 +41,12 @@ def is_rotary(encoding: Encoding) -> bool:
 
 
 def is_on_axes(encoding: Encoding) -> bool:
-    """Returns True if pairs turn by positions on several axes."""
+    """Returns True if positions on several axes turn queries and keys."""
+    return encoding.num_axes > 1 and overrides(encoding, "keys")
+
+
+def deals_out_pairs(encoding: Encoding) -> bool:
+    """Returns True if each pair turns by the position on one of several axes."""
     return isinstance(encoding, MultiAxisRotary)
 
 
@@ -123,14 +128,15 @@ def scales_queries(encoding: Encoding) -> bool:
 def speaks_alone(encoding: Encoding) -> bool:
     """Returns True if queries and keys of zeros have logits: position by itself.
 
-    Biases do; so do views of queries to which parameters are added.
+    Biases do; so do logits that are changed by more than what they are, and views of
+    queries to which parameters are added.
     """
     if reads_tokens(encoding):
         return False
-    if overrides(encoding, "bias", "logits"):
+    if overrides(encoding, "bias"):
         return True
     learns = type(encoding).init_layer not in (Encoding.init_layer, Rotation.init_layer)
-    if not (overrides(encoding, "queries") and learns):
+    if not (folds(encoding) or (overrides(encoding, "queries") and learns)):
         return False
     return bool(numbers.no_content(encoding, 2).values.any())
 

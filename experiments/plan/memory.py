@@ -8,9 +8,10 @@ and of parameters that are cut over devices which have other rows or tokens (FSD
 layer in whole, and its gradient.
 
 Compilers differ. Of small models, compiled for CPUs, a plan's sum is 0.8 to 1.25 of
-what the program needs. Not foreseen is, on CPUs, that products of bfloat16 numbers are
-computed in float32, and that layers which are spelled out (`scan_layers=False`) are not
-computed again.
+what the program needs; up to 1.6 was seen where layers are spelled out
+(`scan_layers=False`), or a single one is computed again. Not foreseen is, on CPUs, that
+products of bfloat16 numbers are computed in float32, and that layers which are spelled
+out are not computed again.
 """
 
 import dataclasses

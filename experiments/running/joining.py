@@ -21,11 +21,15 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--coordinator", metavar="HOST:PORT", help="address of the first process"
     )
-    parser.add_argument("--num_processes", type=int, metavar="N", help="how many")
-    parser.add_argument("--process_id", type=int, metavar="I", help="this one, from 0")
+    parser.add_argument(
+        "--num_processes", type=command.whole_number, metavar="N", help="how many"
+    )
+    parser.add_argument(
+        "--process_id", type=command.whole_number, metavar="I", help="this one, from 0"
+    )
     parser.add_argument(
         "--heartbeat_s",
-        type=int,
+        type=command.whole_number,
         metavar="S",
         help="silence after which a process is taken for dead, and all end (100)",
     )

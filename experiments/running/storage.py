@@ -67,7 +67,9 @@ def explained(
 def _cleared(run: pathlib.Path) -> list[int]:
     """Removes what was cut off of a run's checkpoints; returns the steps of others."""
     checkpoints = run / "checkpoints"
-    names = [path.name for path in checkpoints.glob("*")] if run.is_dir() else []
+    # Unlike that of pathlib, this is False too where a name is too long for a folder.
+    there = os.path.isdir(run)
+    names = [path.name for path in checkpoints.glob("*")] if there else []
     for name in names:
         if "orbax-checkpoint-tmp" in name:  # it would only take the space that is short
             shutil.rmtree(checkpoints / name, ignore_errors=True)

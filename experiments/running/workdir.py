@@ -23,6 +23,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 CHECKPOINTS = "checkpoints"
+STUDY = "study.json"
+"""What the folder of a study has, and that of a run has not."""
 
 FREE = (
     "study",
@@ -90,12 +92,17 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def check_same(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
-    """Raises ValueError if the folder holds a run of another config.
+    """Raises ValueError if the folder holds a run of another config, or a study.
 
     Where config.json is gone, its config is what the checkpoints say. A larger
     `train.steps`, and fields that alter no step (logging, saving, evaluation), may
     differ.
     """
+    if os.path.exists(workdir / STUDY):
+        raise ValueError(
+            f"the workdir {workdir} holds a study ({STUDY}), whose results those of a "
+            "run would be mixed with; choose another --workdir."
+        )
     found = read_config(workdir) or _config_of_checkpoints(workdir)
     if found is None:
         return
@@ -106,7 +113,7 @@ def check_same(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
         for name in sorted(there.keys() | here.keys())
         if there.get(name) != here.get(name) and not name.startswith(FREE)
     ]
-    if there["train.steps"] > here["train.steps"]:
+    if there.get("train.steps", 0) > here["train.steps"]:
         lines.append(
             f"train.steps={here['train.steps']} is below the {there['train.steps']} "
             "there (a larger one extends the run)"
@@ -127,12 +134,19 @@ def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
         ValueError: if the file cannot be read, or is no config.
     """
     path = pathlib.Path(workdir) / "config.json"
-    if not path.exists():
-        return None
     try:
         config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, getattr(error, "strerror", None) or error) from None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except IsADirectoryError as error:
+        raise _unreadable(path, error.strerror) from None
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}). Choose another folder, or have "
+            "this one made readable."
+        ) from None
+    except ValueError as error:
+        raise _unreadable(path, error) from None
     if not isinstance(config, Mapping):
         raise _unreadable(path, f"it holds a {type(config).__name__}, and no config")
     train = config.get("train")

@@ -40,14 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", metavar="FILE[:ARG]", help="the study")
     parser.add_argument("--workdir", metavar="DIR", help="where everything is written")
     parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes on this machine"
+        "--workers",
+        type=command.whole_number,
+        default=1,
+        metavar="N",
+        help="processes on this machine",
     )
     parser.add_argument(
         "--shard", default="1/1", metavar="I/N", help="part to begin with: 1/N to N/N"
     )
     parser.add_argument(
         "--members-at-once",
-        type=int,
+        type=command.whole_number,
         metavar="N",
         help="models of one architecture that a program trains at once; 1: one after "
         "another (default: 1 on a CPU, as many as fit on an accelerator)",
@@ -111,10 +115,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from experiments.study.fixed_sets import check_sets
 
         check_sets(part, given.sets)
-    if given.dry_run:
-        study_list.show(folder, part, merged, shard, given.workers, console)
-        return 0
     with storage.explained(folder.path, runs=()):
+        if given.dry_run:
+            study_list.show(folder, part, merged, shard, given.workers, console)
+            return 0
         return _work(given, argv, (runs, part), shard, folder, console)
 
 

@@ -20,6 +20,7 @@ from experiments import lengths
 from experiments.building.tested_positions import label_at_test
 from experiments.results import store as results
 from experiments.results.shards import sync_folder
+from experiments.running.workdir import STUDY
 from experiments.study.sweep import StudyRun
 
 
@@ -48,9 +49,15 @@ class StudyFolder:
         """Returns what study.json says of a study; nothing if it is not there.
 
         Raises:
-            ValueError: if the folder holds another study, or the file is damaged.
+            ValueError: if the folder holds another study or a single run, or the file
+                is damaged.
         """
-        path = self.path / "study.json"
+        if os.path.exists(self.path / "config.json"):
+            raise ValueError(
+                f"{self.path} holds a single run (config.json), whose results those of "
+                f"a study would be mixed with; choose another --workdir for {study!r}."
+            )
+        path = self.path / STUDY
         if not path.exists():
             return {}
         there = _read(path)
@@ -81,7 +88,7 @@ class StudyFolder:
         if there.get("order") != list(runs):
             about = {"study": study, "command": command} | there
             about |= {"runs": len(runs), "order": list(runs)}
-            _write_whole(self.path / "study.json", about)
+            _write_whole(self.path / STUDY, about)
 
     def finish(self, run: StudyRun, cost: Mapping[str, Any]) -> None:
         """Marks a run as finished; its rows must be on disk."""

@@ -205,8 +205,8 @@ class _Checked:
                 raise ValueError(f"the sweep sets {name!r}: {error}") from None
             trial = self._base.copy_and_resolve_references()
             try:
+                check_fields(_with_fields(trial.to_dict(), {name: value}))
                 trial.update_from_flattened_dict({name: value})
-                check_fields(trial)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"the sweep's {name}={value!r}: {error}") from None
             self._known[key] = workdir.flat(workdir.plain(trial))[name]

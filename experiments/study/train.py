@@ -110,10 +110,14 @@ class Work:
         exit_stack.enter_context(workdir.locked(folder))
         workdir.write_config(folder, config)
         text_files.record(folder, task)
+        curves = None
         checkpoints = Checkpoints(
             folder / "checkpoints",
             keep=config["train"]["keep"],
-            metadata={"config": dict(config)},
+            metadata=lambda: {
+                "config": dict(config),
+                "curve": {} if curves is None else curves.window(),
+            },
         )
         exit_stack.callback(checkpoints.close)
         start = self._begun(config)
@@ -129,6 +133,7 @@ class Work:
             every=min(config["train"]["log_every"], config["train"]["steps"]),
             first=first,
             learning_rate=build.make_schedule(ConfigDict(config)),
+            unfinished=lambda step: checkpoints.metadata(step).get("curve"),
         )
         exit_stack.callback(curves.close)
         # A run that is new has no rows to look for in a store of thousands.

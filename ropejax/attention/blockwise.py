@@ -31,6 +31,7 @@ from ropejax.attention.visibility import (
     visible_pairs,
 )
 from ropejax.encodings.base import Encoding
+from ropejax.encodings.hook_shapes import checked
 from ropejax.manual_axes import varying_like
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
@@ -291,6 +292,8 @@ def _program(
             if not encoding.has_mix:
                 return weighted_heads(weights, values)
             mixed = encoding.mix(params, weights, values, query, key)
+            rows, heads, queries, _ = weights.shape
+            checked(encoding, "mix", mixed, (rows, queries, heads, None))
             return mixed.astype(jnp.float32)
 
         return (carried, left), logits, mix

@@ -103,7 +103,8 @@ class Cache:
         """Returns the cache with S further tokens.
 
         Where the number of tokens is traced, overflow cannot raise; the new keys and
-        values are NaN then, so that it cannot pass unseen.
+        values are NaN then, so that it cannot pass unseen. A rolling cache takes
+        several tokens at once, such as a prompt, as long as it has room for them.
 
         Args:
             k: their keys, `[B, S, K, H]`.
@@ -115,7 +116,8 @@ class Cache:
             ValueError: if they do not fit, differ from the chunk of `empty` in anything
                 but the number of tokens (heads, widths, dtypes, which of segments,
                 streams and features there are), are known to be in the cache already,
-                lack the state, or a rolling cache gets more than one token.
+                lack the state, or do not all fit into a rolling cache that gets more
+                than one.
         """
         check_chunk(k, v, key, together=True)
         arrays = {"k": k, "v": v} | _with_valid(key).per_token()
@@ -123,19 +125,11 @@ class Cache:
         check_state(self.state, state, self.count)
         check_new_order(self.key, key, self.sinks is not None)
         size = key.length
-        if self.sinks is not None and size > 1:
-            raise ValueError(
-                f"a rolling cache takes one token at a time, got {size}: queries of a "
-                "chunk would miss keys that its later tokens replace."
-            )
         slot, overflow = self.count, jnp.array(False)
-        if self.sinks is None:
+        if self.sinks is None or size > 1:
             overflow = self.count + size > self.capacity
             if size > self.capacity or _is_true(overflow):
-                raise ValueError(
-                    f"a cache of capacity {self.capacity} overflows: it holds "
-                    f"{self.count} tokens and got {size} more."
-                )
+                raise ValueError(self._overflows(size))
         else:
             rolled = (self.count - self.sinks) % (self.capacity - self.sinks)
             slot = jnp.where(
@@ -155,6 +149,20 @@ class Cache:
             key=self.key.replace(**arrays),
             state=state,
             count=self.count + size,
+        )
+
+    def _overflows(self, size: int) -> str:
+        held = "" if isinstance(self.count, jax.core.Tracer) else f"{self.count} of "
+        if self.sinks is None:
+            return (
+                f"a cache of capacity {self.capacity} overflows: it holds "
+                f"{self.count} tokens and got {size} more."
+            )
+        return (
+            f"a rolling cache takes one token at a time once it is full: it got {size} "
+            f"more than {held}{self.capacity}, and queries of a chunk would miss keys "
+            "that its later tokens replace; attend to a longer prompt at once, under "
+            "Lambda(sinks, window), and give the cache its tokens one by one."
         )
 
     def of_rows(self, rows: Int[Array, " R"]) -> "Cache":

@@ -77,6 +77,10 @@ class Request(Settings):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
 
 
+LEAST_SCALE = 2.0**-14
+"""What kernels append to queries and keys is divided by the scale; divided by a smaller
+one it may leave float16."""
+
 PLATFORMS = ("cpu", "gpu", "rocm", "tpu")
 
 
@@ -129,11 +133,13 @@ def request_of(
     if platform != "cpu":
         views = jax.eval_shape(encoding.queries, params, q, query)
         view_width = max(x.shape[-1] for x in jax.tree.leaves(views))
+    number = isinstance(scale, (int, float))
     wishes = {
         "dropout": dropout,
         "a log-sum-exp": return_lse,
         "a factor for each row": row_scale is not None,
-        "a scale that is an array": not isinstance(scale, (int, float)),
+        "a scale that is an array": not number,
+        f"a scale as near zero as {scale}": number and abs(scale) < LEAST_SCALE,
     }
     return Request(
         encoding=encoding,

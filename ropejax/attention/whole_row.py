@@ -112,7 +112,8 @@ class Selective(Softmax):
 
     `F_ij = sum_{i' < i} S_i'j`, `S = relu(l)` of head 0 with zeros on the diagonal and,
     to keep the first token, in its column. No parameters. Order is that of the index,
-    however tokens are stored, and each segment has a first token of its own.
+    however tokens are stored, each segment has a first token of its own, and queries at
+    padding have no say.
 
     The mask must be causal, and every token up to a query must have its own query in
     the same call: a chunk of queries from the middle is refused, and where its place is
@@ -148,6 +149,8 @@ def _forgotten(
     """How much of each key the queries before each query have asked to forget."""
     own = query.index[:, :, None] == key.index[:, None, :]
     selects = visible & ~own & ~_first(key)[:, None, :]
+    if query.valid is not None:
+        selects &= query.valid[:, :, None]  # padding between tokens has no say
     select = in_sequence(jnp.where(selects, jax.nn.relu(logits), 0.0), query, 1)
     return in_storage(jnp.cumsum(select, axis=1) - select, query, 1)
 

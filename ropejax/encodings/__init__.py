@@ -13,13 +13,18 @@ from ropejax.encodings.compose import Compose, compose
 from ropejax.encodings.cope import CoPE
 from ropejax.encodings.dape import DAPE
 from ropejax.encodings.deberta import DeBERTa
+from ropejax.encodings.dynamic_bias import DynamicBias
 from ropejax.encodings.fire import FIRE
 from ropejax.encodings.fope import FoPE
 from ropejax.encodings.forgetting import CABLE, Forgetting
 from ropejax.encodings.grape import GrapeM
 from ropejax.encodings.grape_additive import GrapeA, GrapeAP
 from ropejax.encodings.hard_alibi import hard_alibi
-from ropejax.encodings.hf_rope import rotary_from_hf, softmax_factor_from_hf
+from ropejax.encodings.hf_rope import (
+    encodings_from_hf,
+    rotary_from_hf,
+    softmax_factor_from_hf,
+)
 from ropejax.encodings.kerple import Kerple, WeightedKerple
 from ropejax.encodings.learned import Learned, Multiplicative
 from ropejax.encodings.log_scale import LogScale
@@ -27,6 +32,7 @@ from ropejax.encodings.path import PaTH
 from ropejax.encodings.pope import PoPE
 from ropejax.encodings.repo import RePo
 from ropejax.encodings.rope_bias import BiasedRotary
+from ropejax.encodings.rope_mixed import MixedRotary
 from ropejax.encodings.rotary import Rotary
 from ropejax.encodings.rotary_extensions import (
     DynamicNTKRoPE,
@@ -53,6 +59,7 @@ from ropejax.encodings.sandwich import Sandwich
 from ropejax.encodings.scalar_bias import ScalarBias
 from ropejax.encodings.shaw import Shaw
 from ropejax.encodings.sinusoidal import Sinusoidal
+from ropejax.encodings.soft_cap import SoftCap
 from ropejax.encodings.t5 import T5Bias
 from ropejax.encodings.tisa import TISA
 from ropejax.encodings.transformer_xl import TransformerXL
@@ -87,6 +94,7 @@ ENCODINGS = MappingProxyType(
         "vo_rope": VORotary,
         "rope_2d": AxialRotary,
         "m_rope": MRoPE,
+        "rope_mixed": MixedRotary,
         "rope_bias": BiasedRotary,
         "pope": PoPE,
         "fope": FoPE,
@@ -95,6 +103,7 @@ ENCODINGS = MappingProxyType(
         "grape_a": GrapeA,
         "grape_ap": GrapeAP,
         "log_scale": LogScale,
+        "soft_cap": SoftCap,
         "sinusoidal": Sinusoidal,
         "learned": Learned,
         "multiplicative": Multiplicative,
@@ -110,6 +119,7 @@ ENCODINGS = MappingProxyType(
         "kerple_weighted": WeightedKerple,
         "sandwich": Sandwich,
         "tisa": TISA,
+        "dynamic_bias": DynamicBias,
         "fire": FIRE,
         "dape": DAPE,
         "cope": CoPE,
@@ -132,6 +142,7 @@ __all__ = [
     "DeBERTa",
     "Dims",
     "DualChunk",
+    "DynamicBias",
     "DynamicNTKRoPE",
     "DynamicYaRN",
     "ENCODINGS",
@@ -153,6 +164,7 @@ __all__ = [
     "LogScale",
     "LongRoPE",
     "MRoPE",
+    "MixedRotary",
     "Multiplicative",
     "NTKByPartsRoPE",
     "NTKRoPE",
@@ -167,6 +179,7 @@ __all__ = [
     "SelfExtend",
     "Shaw",
     "Sinusoidal",
+    "SoftCap",
     "SuNTKRoPE",
     "T5Bias",
     "TISA",
@@ -179,6 +192,7 @@ __all__ = [
     "XPos",
     "YaRN",
     "compose",
+    "encodings_from_hf",
     "hard_alibi",
     "rotary_from_hf",
     "softmax_factor_from_hf",

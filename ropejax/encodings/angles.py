@@ -158,10 +158,13 @@ def _traced(steps, part, frequencies: Array) -> Array:
     turns = frequencies * _PER_RADIAN
     rest = _product_error(frequencies, _PER_RADIAN, turns)
     rest = rest + frequencies * _PER_RADIAN_REST
-    scaled = (turns - jnp.floor(turns)) * _WRAP
-    whole = jnp.floor(scaled)
+    # Towards zero, as only that is exact for frequencies of either sign.
+    scaled = (turns - jnp.trunc(turns)) * _WRAP
+    whole = jnp.trunc(scaled)
     rest = rest + (scaled - whole) * (1 / _WRAP)
-    return _wind(steps, part, whole.astype(jnp.uint32), rest, turns) * _TURN
+    size = jnp.abs(whole).astype(jnp.uint32)
+    high = jnp.where(whole < 0, -size, size)
+    return _wind(steps, part, high, rest, turns) * _TURN
 
 
 @_traced.defjvp

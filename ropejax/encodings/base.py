@@ -11,13 +11,14 @@ fixed places, and know no method by name:
     query_features,  once a token      content-dependent methods: gates, projections
       key_features
     queries, keys    once a token      rotations; several views where methods need them
+      rescaled                         a factor on what other methods made of queries
     values, outputs  once a token      rotations of values and outputs
     product          once a block      queries against keys, before the scale
     bias             once a block      added after the scale, in nats
       factored_bias, narrow_bias       the same in a form that some engines are fast at
     carry            once a block      what depends on the tokens between query and key
     logits           once a block      the last word on logits, before the mask
-    mix              once a block      weights against values; linear in the weights
+    mix              once a block      weights against values, linear, head by head
 
     logits = fold(carried(scale * product + bias)), then the mask, then the softmax
 
@@ -37,11 +38,25 @@ from jaxtyping import Array, Bool, Float
 
 from ropejax.encodings.bias_forms import FactoredBias, NarrowBias
 from ropejax.encodings.heads import dot_product, weighted_sum
+from ropejax.encodings.hook_shapes import checked
 from ropejax.settings import Settings, check_finite, make_tuples
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
 
 Views = tuple[Any, ...]
+
+
+class Apart(NamedTuple):
+    """What a method makes of queries or keys beside them: the last of its views.
+
+    Other parts of a composition work on queries and keys; a rotation of anything else,
+    such as CoPE's products of queries and vectors, would be nonsense.
+
+    Attributes:
+        numbers: a pytree of arrays `[B, L, N, ...]`.
+    """
+
+    numbers: Any
 
 
 class Dims(NamedTuple):
@@ -89,6 +104,8 @@ class Encoding(Settings):
             engine can work on blocks of keys.
         mixes_heads: True if a head's logits depend on another's, so that heads cannot
             be computed apart.
+        num_axes: how many numbers a position is; 1 for positions `[B, L]`, A for
+            `[B, L, A]`.
     """
 
     title: ClassVar[str] = "No encoding"
@@ -102,6 +119,7 @@ class Encoding(Settings):
     carry_skips_hidden: ClassVar[bool] = False
     needs_whole_rows: ClassVar[bool] = False
     mixes_heads: ClassVar[bool] = False
+    num_axes: ClassVar[int] = 1
 
     def __post_init__(self):
         make_tuples(self)
@@ -270,12 +288,29 @@ class Encoding(Settings):
     def queries(
         self, params: Params, q: Float[Array, "B T N H"], query: Tokens
     ) -> Views:
-        """Returns the views of the queries that `product` works on."""
+        """Returns the views of the queries that `product` works on.
+
+        All are queries, turned in one way or another, but for an `Apart` at the end.
+        """
         return (q,)
 
     def keys(self, params: Params, k: Float[Array, "B S K H"], key: Tokens) -> Views:
-        """Returns the views of the keys that `product` works on."""
+        """Returns the views of the keys that `product` works on, as `queries` does."""
         return (k,)
+
+    def rescaled(self, params: Params, numbers: Any, query: Tokens) -> Any:
+        """Returns what another method made of queries, times this one's factors.
+
+        Args:
+            params: what `prepare` returned.
+            numbers: a pytree of arrays `[B, T, N, ...]`, linear in the queries.
+            query: where these are.
+
+        Returns:
+            The same unless `queries` does nothing but to multiply each query by a
+            number, which then multiplies these.
+        """
+        return numbers
 
     def values(
         self, params: Params, v: Float[Array, "B S K H"], key: Tokens
@@ -364,7 +399,11 @@ class Encoding(Settings):
         query: Tokens,
         key: Tokens,
     ) -> Float[Array, "B T N H"]:
-        """Returns weights against values; must be linear in the weights."""
+        """Returns weights against values; linear in the weights, head by head.
+
+        What queries of head n are given is a sum over weights of head n alone: blocks
+        of keys are weighted anew, each head by its own sum, once further ones are met.
+        """
         return weighted_sum(weights, v)
 
     def score(
@@ -383,12 +422,16 @@ class Encoding(Settings):
         This is the one place where the order is written down; engines call it, methods
         do not override it.
         """
-        logits = self.product(params, q, k, query, key) * scale
+        sizes = (q[0].shape[0], q[0].shape[2], query.length, key.length)
+        product = self.product(params, q, k, query, key)
+        logits = checked(self, "product", product, sizes) * scale
         bias = self.bias(params, query, key, scale)
         if bias is not None:
-            logits = logits + bias
+            logits = logits + checked(self, "bias", bias, sizes, ones=True)
         if self.has_carry:
             state, logits = self.carry(
                 params, state, logits, q, k, query, key, visible, scale
             )
-        return state, self.logits(params, logits, query, key)
+            checked(self, "carry", logits, sizes)
+        logits = self.logits(params, logits, query, key)
+        return state, checked(self, "logits", logits, sizes)

@@ -6,8 +6,9 @@ from typing import Any
 
 import jax
 
-from ropejax.encodings.base import Dims, Encoding, Views
+from ropejax.encodings.base import Apart, Dims, Encoding, Views
 from ropejax.encodings.heads import dot_product, weighted_sum
+from ropejax.encodings.hook_shapes import checked
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
 
@@ -17,9 +18,16 @@ class Compose(Encoding):
     """Encodings put together, each under a name; made by `compose`.
 
     Token hooks run in order (embeddings, queries, keys, values), outputs in reverse;
-    biases are summed, logits folded in order. At most one part may have a product of
-    its own, at most one a carry, at most one a mix. Parameters and features are dicts
-    by part name, so parts of a model can be switched at test time.
+    biases are summed, logits folded in order. What a part makes of queries beside them
+    (`Apart`) is its own: later parts may rescale it, and do not turn it. At most one
+    part may have a product of its own, at most one a carry, at most one a mix.
+    Parameters and features are dicts by part name, so parts of a model can be switched
+    at test time.
+
+    A part that sets queries against vectors of its own sees them turned, if a rotation
+    comes before it, and so by their absolute position. CoPE and Transformer-XL go
+    before RoPE, to see them as they were; of Shaw, DeBERTa and PaTH, whose product runs
+    last, the order does not change that.
 
     Attributes:
         parts: pairs of a name and an encoding.
@@ -61,7 +69,7 @@ class Compose(Encoding):
 
     @property
     def shift_invariant(self) -> bool:
-        """True if all parts are."""
+        """True if all parts are, each by itself."""
         return all(part.shift_invariant for _, part in self.parts)
 
     @property
@@ -94,6 +102,11 @@ class Compose(Encoding):
     def mixes_heads(self) -> bool:
         """True if any part does."""
         return any(part.mixes_heads for _, part in self.parts)
+
+    @property
+    def num_axes(self) -> int:
+        """The most of any part's."""
+        return max(part.num_axes for _, part in self.parts)
 
     @property
     def has_product(self) -> bool:
@@ -200,19 +213,17 @@ class Compose(Encoding):
 
     def queries(self, params, q, query) -> Views:
         """Returns views of the queries: each part works on those of the one before."""
-        views = (q,)
-        for name, part, (own,) in self._with(query):
-            views = tuple(
-                new for x in views for new in part.queries(params[name], x, own)
-            )
-        return views
+        return self._views("queries", params, q, query)
 
     def keys(self, params, k, key) -> Views:
         """Returns views of the keys: each part works on those of the one before."""
-        views = (k,)
-        for name, part, (own,) in self._with(key):
-            views = tuple(new for x in views for new in part.keys(params[name], x, own))
-        return views
+        return self._views("keys", params, k, key)
+
+    def rescaled(self, params, numbers, query):
+        """Returns what another method made of queries, times the parts' factors."""
+        for name, part, (own,) in self._with(query):
+            numbers = part.rescaled(params[name], numbers, own)
+        return numbers
 
     def values(self, params, v, key):
         """Returns the values after each part in turn."""
@@ -232,6 +243,7 @@ class Compose(Encoding):
         if owner is None:
             return dot_product(q[0], k[0])
         part, query, key = self._one(owner, query, key)
+        q, k = _views_of(owner, q), _views_of(owner, k)
         return part.product(params[owner], q, k, query, key)
 
     def bias(self, params, query, key, scale):
@@ -240,6 +252,8 @@ class Compose(Encoding):
         for name, part, own in self._with(query, key):
             bias = part.bias(params[name], *own, scale)
             if bias is not None:
+                sizes = (None, None, query.length, key.length)
+                checked(part, "bias", bias, sizes, ones=True)
                 total = bias if total is None else total + bias
         return total
 
@@ -264,12 +278,13 @@ class Compose(Encoding):
         if owner is None:
             return None
         part, query = self._one(owner, query)
-        return part.init_carry(params[owner], q, query)
+        return part.init_carry(params[owner], _views_of(owner, q), query)
 
     def carry(self, params, state, logits, q, k, query, key, visible, scale):
         """Carries by the part that has one."""
         owner = self._owner("carry")
         part, query, key = self._one(owner, query, key)
+        q, k = _views_of(owner, q), _views_of(owner, k)
         return part.carry(
             params[owner], state, logits, q, k, query, key, visible, scale
         )
@@ -287,6 +302,20 @@ class Compose(Encoding):
             return weighted_sum(weights, v)
         part, query, key = self._one(owner, query, key)
         return part.mix(params[owner], weights, v, query, key)
+
+    def _views(self, hook: str, params: Params, x, side: Tokens) -> Views:
+        """The views that all parts have made, and what each has made beside them."""
+        views, beside = (x,), {}
+        for name, part, (own,) in self._with(side):
+            if hook == "queries":
+                beside = part.rescaled(params[name], beside, own)
+            made = [getattr(part, hook)(params[name], view, own) for view in views]
+            views = tuple(
+                view for some in made for view in some if not isinstance(view, Apart)
+            )
+            if isinstance(made[0][-1], Apart):
+                beside = beside | {name: made[0][-1]}
+        return (*views, Apart(beside)) if beside else views
 
     def _biased(self) -> list[tuple[str, Encoding]]:
         return [named for named in self.parts if named[1].has_bias]
@@ -333,6 +362,15 @@ def compose(*parts: Encoding, **named: Encoding) -> Encoding:
     """
     unnamed = [(type(part).__name__.lower(), part) for part in parts]
     return Compose((*unnamed, *named.items()))
+
+
+def _views_of(name: str, views: Views) -> Views:
+    """What all parts made of queries or keys, and what that one did beside them."""
+    if not isinstance(views[-1], Apart):
+        return views
+    *common, beside = views
+    own = beside.numbers.get(name)
+    return tuple(common) if own is None else (*common, own)
 
 
 def _own(side: Tokens, name: str) -> Tokens:

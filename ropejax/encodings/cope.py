@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ropejax.encodings.base import Dims, Encoding, Views
+from ropejax.encodings.base import Apart, Dims, Encoding, Views
 from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.heads import dot_product
 from ropejax.encodings.sequence_order import (
@@ -99,7 +99,7 @@ class CoPE(Encoding):
             params["vectors"].astype(q.dtype),
             preferred_element_type=jnp.float32,
         )
-        return q, at_whole
+        return q, Apart(at_whole)
 
     def init_carry(
         self, params: Params, q: Views, query: Tokens
@@ -127,7 +127,7 @@ class CoPE(Encoding):
         counted = jnp.flip(jnp.cumsum(jnp.flip(ordered, -1), -1), -1)
         position = state[..., None] + in_storage(counted, key, axis=3)
         position = jnp.minimum(position, self.num_positions - 1)
-        at_whole = jnp.swapaxes(q[1], 1, 2)
+        at_whole = jnp.swapaxes(q[-1].numbers, 1, 2)
         added = interpolated(at_whole, position) * (scale if self.scaled else 1.0)
         return state + gates.sum(-1), logits + added
 

@@ -94,6 +94,11 @@ class DAPE(Encoding):
         return self.inner.by_distance
 
     @property
+    def num_axes(self) -> int:
+        """As the encoding inside."""
+        return self.inner.num_axes
+
+    @property
     def position_limit(self) -> int | None:
         """As the encoding inside."""
         return self.inner.position_limit

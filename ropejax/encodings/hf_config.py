@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropejax.encodings.choices import check_choice
-from ropejax.encodings.hf_defaults import default_local_base, with_default_bases
+from ropejax.encodings.hf_defaults import (
+    default_local_base,
+    fills_kinds,
+    with_default_bases,
+)
+from ropejax.encodings.hf_layer_kinds import null_kinds, usual_kind
+from ropejax.encodings.hf_layers import LAYER_KEYS, kinds_of
 from ropejax.encodings.hf_values import (
     Config,
     need,
@@ -41,13 +47,18 @@ _ROPE_KEYS = (
 _NO_CHANGE = {"rotary": True, "rope_interleaved": False, "rotary_value": False}
 """Keys of released configs (GPT-J, SmolLM, RoFormer) whose value says nothing new."""
 
-_OTHER_KEYS = ("qk_rope_head_dim", "original_max_position_embeddings")
+_OTHER_KEYS = ("qk_rope_head_dim", "original_max_position_embeddings", *LAYER_KEYS)
 """Keys that are read too, but concern more than RoPE."""
 
 _ABOUT = {"rope", "rotary", "mrope"}
 _QUANTITIES = {"theta", "base", "freq", "scaling", "factor", "parameters", "section"}
 
 _TWO_KINDS = ("full_attention", "sliding_attention")
+
+_BASES_BY_KIND = (
+    *("rope_local_base_freq", "swa_rope_theta"),
+    *("global_rope_theta", "local_rope_theta"),
+)
 
 _EXTENDED_IN_FULL = ("olmo3",)
 """Model types whose extension, stated once, is for layers of full attention only."""
@@ -99,17 +110,18 @@ def rope_settings(config: Config, layer_type: str | None) -> dict[str, Any]:
         ValueError: if layers differ and no kind of theirs is named, a kind is named
             that the config does not know, or two forms of the settings disagree.
     """
-    rope = _either_form(config)
-    nested = {name: each for name, each in rope.items() if isinstance(each, Mapping)}
+    rope, layer_type = _either_form(config), usual_kind(layer_type)
+    nested = _nested(rope)
     if nested:
         if len(nested) < len(rope):
-            mixed = sorted(str(name) for name in rope if name not in nested)
+            mixed = sorted(str(name) for name in rope if usual_kind(name) not in nested)
             raise ValueError(
                 f"rope_parameters has {mixed} beside kinds of layers {list(nested)}; "
                 "move them into each kind."
             )
-        _check_not_null(config, layer_type)
-        check_choice("layer_type", layer_type, nested)
+        if fills_kinds(config):
+            nested = {**dict.fromkeys(_TWO_KINDS, {}), **nested}
+        check_choice("layer_type", layer_type, (*nested, *null_kinds(config)))
         one = read_section(nested, layer_type)
         local = default_local_base(config)
         if layer_type == "sliding_attention" and local is not None:
@@ -132,10 +144,12 @@ def rope_settings(config: Config, layer_type: str | None) -> dict[str, Any]:
             return {"rope_theta": config["swa_rope_theta"]}
         return rope
     bases = ("global_rope_theta", "local_rope_theta")
+    within = "within rope_parameters or rope_scaling"
     if any(config.get(name) is not None for name in bases):
         check_choice("layer_type", layer_type, _TWO_KINDS)
-        base = need(config, bases[layer_type == "sliding_attention"])
-        return _agreeing(rope, {"rope_theta": base}, "the base of this kind of layer")
+        name = bases[layer_type == "sliding_attention"]
+        beside = {"rope_theta": need(config, name)}
+        return _agreeing(rope, beside, f"{name} beside it", taken=within)
     beyond = config.get("model_type") in _EXTENDED_IN_FULL
     if beyond and rope_type(rope) != "default":
         check_choice("layer_type", layer_type, _TWO_KINDS)
@@ -145,7 +159,14 @@ def rope_settings(config: Config, layer_type: str | None) -> dict[str, Any]:
         _check_alike(config, layer_type)
     beside = {key: config.get(key) for key in ("rope_theta", "partial_rotary_factor")}
     beside = {key: value for key, value in beside.items() if value is not None}
-    return _agreeing(rope, beside, "that beside rope_parameters")
+    return _agreeing(rope, beside, "that beside rope_parameters", taken=within)
+
+
+def kinds_differ(config: Config) -> bool:
+    """Returns True if a config has settings of its own for some kind of layers."""
+    places = (read_section(config, key) for key in ("rope_parameters", "rope_scaling"))
+    by_kind = any(config.get(key) is not None for key in _BASES_BY_KIND)
+    return by_kind or any(map(_nested, places)) or bool(null_kinds(config))
 
 
 def rope_type(rope: Config) -> str:
@@ -175,42 +196,44 @@ def _either_form(config: Config) -> dict[str, Any]:
         if said[0] != said[1] or rope_type(new) != rope_type(old):
             raise ValueError(
                 f"rope_scaling={old} contradicts rope_parameters={new}; drop the one "
-                "that does not hold."
+                "that does not hold (transformers 5 reads rope_scaling then)."
             )
-        return _agreeing(new, old, "that in rope_scaling")
+        return _agreeing(new, old, "that in rope_scaling", taken="in rope_scaling")
     return new or old
 
 
-def _agreeing(rope: Config, other: Config, where: str) -> dict[str, Any]:
-    """Adds settings, of which those given twice must be equal."""
+def _nested(rope: Config) -> dict[str, Config]:
+    """The settings for kinds of layers among those of RoPE."""
+    nested = {key: each for key, each in rope.items() if isinstance(each, Mapping)}
+    return {usual_kind(key): each for key, each in nested.items()}
+
+
+def _agreeing(rope: Config, other: Config, where: str, *, taken: str) -> dict[str, Any]:
+    """Adds settings, of which those given twice must be equal.
+
+    Args:
+        rope: settings of RoPE.
+        other: others, of which theta and the part that turns are compared.
+        where: where the others are, for the message.
+        taken: which of two that differ transformers reads, for the message.
+    """
     for key in ("rope_theta", "partial_rotary_factor"):
         ours, theirs = read_number(rope, key), read_number(other, key)
         if None not in (ours, theirs) and ours != theirs:
-            raise ValueError(f"{key}={ours} contradicts {where}, {theirs}; drop one.")
+            raise ValueError(
+                f"{key}={ours} contradicts {where}, {theirs}; drop one "
+                f"(transformers 5 reads the one {taken})."
+            )
     return {**other, **rope}
-
-
-def _check_not_null(config: Config, layer_type: str | None) -> None:
-    """Raises ValueError for a kind of layers that is named, but has null for RoPE."""
-    for name in ("rope_parameters", "rope_scaling"):
-        for kind, settings in (config.get(name) or {}).items():
-            if kind == layer_type and settings is None:
-                raise ValueError(
-                    f"{name} has null for layer_type={layer_type!r}: such layers have "
-                    "no RoPE; give them the encoding 'none'."
-                )
 
 
 def _check_alike(config: Config, layer_type: str | None) -> None:
     """Accepts, where all layers are alike, the kinds that the config names."""
-    if layer_type is None:
-        return
-    kinds = config.get("layer_types")
-    kinds = tuple(kinds) if isinstance(kinds, list | tuple) else ()
-    if layer_type not in ("full_attention", *kinds):
+    kinds = kinds_of(config)
+    if layer_type is not None and layer_type not in kinds:
         raise ValueError(
-            f"layer_type={layer_type!r}, but the config has one RoPE for all layers, "
-            f"of the kinds {sorted({'full_attention', *map(str, kinds)})}; drop it."
+            f"layer_type={layer_type!r} is no kind of layer of this config, which has "
+            f"{sorted(kinds)}; name one of these, or drop it."
         )
 
 
@@ -233,7 +256,8 @@ def _check_keys(config: Config) -> None:
         words = set(key.split("_"))
         about = bool(words & _ABOUT and words & _QUANTITIES)
         near = difflib.get_close_matches(key, _ROPE_KEYS, n=1, cutoff=0.85)
-        if about or near or key.startswith(("rope", "rotary", "original_max_pos")):
+        starts = ("rope", "rotary", "original_max_pos", "no_rope")
+        if about or near or key.startswith(starts):
             near = difflib.get_close_matches(
                 key, (*_ROPE_KEYS, *_OTHER_KEYS), n=2, cutoff=0.4
             )

@@ -44,6 +44,8 @@ _BASES = {
     "mllama_text_model": 5e5,
     "modernbert": 16e4,
     "modernbert-decoder": 16e4,
+    "muse_glimmer_assistant": 5e5,
+    "muse_spark_text": 5e5,
     "nomic_bert": 1e3,
     "olmo3": 5e5,
     "paddleocr_vl_text": 5e5,
@@ -103,7 +105,7 @@ _ROTARY_DIMS = {"codegen": 64, "gptj": 64}
 _OWN_EXTENSION = (
     *("apertus", "apertus1p5_text", "beam", "cwm", "diffusion_gemma_text", "dory"),
     *("dots3_note_text", "embedding_gemma2_text", "gemma4_text", "gpt_oss"),
-    *("gemma4_unified_text",),
+    *("gemma4_unified_text", "cosmos3_edge_text", "hy_v4_vl_text"),
     *("higgs_audio_v2", "laguna", "lfm3", "mellum", "mimo_v2_flash", "ministral3"),
     *("mistral4", "neomme", "openai_privacy_filter", "ultrabert", "zaya"),
 )
@@ -113,6 +115,7 @@ _SIZES = {
     "num_attention_heads": ("n_head", "n_heads"),
     "hidden_size": ("n_embd", "d_model"),
     "max_position_embeddings": ("n_positions", "max_seq_len"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
 }
 """Other names of sizes (GPT-J, CodeGen, DBRX)."""
 
@@ -129,6 +132,14 @@ def default_local_base(config: Config) -> float | None:
     It is for settings by kind of layer, `with_default_bases` for others.
     """
     return _LOCAL_BASE if config.get("model_type") in _LOCAL_BASES else None
+
+
+def fills_kinds(config: Config) -> bool:
+    """Returns True if a kind of layers without settings has the usual ones, not none.
+
+    Elsewhere null for a kind of layers says that they have no RoPE.
+    """
+    return config.get("model_type") in (*_LOCAL_BASES, "olmo3")
 
 
 def default_base(config: Config) -> float:

@@ -59,9 +59,17 @@ _NOT_ROTARY = (
     *("musicgen_decoder", "mvp", "nemotron_h", "nllb-moe", "nystromformer"),
     *("pegasus_x", "perceiver", "plbart", "rembert", "roberta-prelayernorm"),
     *("roc_bert", "splinter", "squeezebert", "tapas", "trocr", "xlm-roberta-xl"),
-    *("xlstm", "xmod", "yoso", "zamba"),
+    *("xlstm", "xmod", "yoso", "zamba", "glm5_next_text", "moshi_depth"),
+    *("inkling_text", "inkling2_text", "inkling2_loop_text"),
 )
 """Model types whose code knows no rotation: tables, biases, recurrence or nothing."""
+
+_ASKS_FOR_ROPE = {
+    "esm": ("position_embedding_type", "rotary"),
+    "granitemoehybrid": ("position_embedding_type", "rope"),
+    "zamba2": ("use_mem_rope", True),
+}
+"""Model types without RoPE unless an entry says so, and that entry."""
 
 _BUCKETS = ("relative_attention_num_buckets", "relative_attention_max_distance")
 _ROTARY_NAMES = ("rope", "rotary")
@@ -80,6 +88,14 @@ def check_rotary(config: Config) -> None:
     for part in parts:
         if read_flag(part, "alibi", False):
             raise ValueError(f"alibi=True: this model has ALiBi and no RoPE; {remedy}")
+    model_type = read_name(config, "model_type")
+    if model_type in _ASKS_FOR_ROPE:
+        key, asked = _ASKS_FOR_ROPE[model_type]
+        if config.get(key) != asked:
+            raise ValueError(
+                f"{key} is {config.get(key)!r}, not {asked!r}: this model has no RoPE; "
+                f"{remedy}"
+            )
     kind = read_name(config, "position_embedding_type")
     if kind == "absolute" and states_rope(config):
         kind = None  # BERT's default, which ModernBERT's released config carries along
@@ -92,11 +108,13 @@ def check_rotary(config: Config) -> None:
             raise ValueError(
                 f"{key}={config[key]!r}: this model has T5's bias and no RoPE; {remedy}"
             )
-    model_type = read_name(config, "model_type")
     if model_type in _NOT_ROTARY:
         raise ValueError(f"model_type={model_type!r}: it has no RoPE; {remedy}")
-    if model_type == "zamba2" and not read_flag(config, "use_mem_rope", False):
-        raise ValueError(f"use_mem_rope is not true: this model has no RoPE; {remedy}")
+    if model_type == "olmo_hybrid" and not _states_base(config):
+        raise ValueError(
+            "the config states no rope_theta, and the released models of model_type "
+            "'olmo_hybrid' have no RoPE; add rope_theta if this one has."
+        )
     for key in _MORE_THAN_ROPE:
         if read_flag(config, key, False):
             raise ValueError(
@@ -108,6 +126,12 @@ def check_rotary(config: Config) -> None:
             f"model_type={model_type!r} {_OTHERWISE[model_type]}; build its encoding "
             "from the parts that there are."
         )
+
+
+def _states_base(config: Config) -> bool:
+    places = (config, config.get("rope_parameters"), config.get("rope_scaling"))
+    places = [place for place in places if isinstance(place, Mapping)]
+    return any(place.get("rope_theta") is not None for place in places)
 
 
 def paired(config: Config) -> Layout:

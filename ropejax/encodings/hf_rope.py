@@ -1,8 +1,9 @@
 """Reading RoPE settings from the config of a Hugging Face model.
 
 `hf_config` finds the settings in the config, `hf_values` reads single ones, `hf_maps`
-knows the types of RoPE and `hf_models` those of models, `hf_defaults` what a config may
-leave out; here they become an encoding.
+knows the types of RoPE and `hf_models` those of models, `hf_layers` which layers turn,
+`hf_width` what part of a head does, `hf_defaults` what a config may leave out; here
+they become encodings.
 What is not known is refused: a type or a key read as "default" would load without an
 error and compute something else.
 """
@@ -16,25 +17,30 @@ from ropejax.encodings.base import Encoding
 from ropejax.encodings.choices import check_choice
 from ropejax.encodings.compose import compose
 from ropejax.encodings.frequency_map import FrequencyMap
-from ropejax.encodings.hf_config import rope_settings, rope_type, text_config
+from ropejax.encodings.hf_config import (
+    kinds_differ,
+    rope_settings,
+    rope_type,
+    text_config,
+)
 from ropejax.encodings.hf_defaults import (
     check_extension_stated,
     default_base,
-    default_fraction,
-    rotary_dim,
     with_usual_names,
 )
-from ropejax.encodings.hf_maps import KEYS, MAPS, train_length
+from ropejax.encodings.hf_layer_kinds import needs_kinds
+from ropejax.encodings.hf_layers import Layer, layer_of, layers_of
+from ropejax.encodings.hf_maps import KEYS, MAPS
 from ropejax.encodings.hf_models import check_rotary, paired, scales_softmax
+from ropejax.encodings.hf_query_scale import mistral_scale, unturned
 from ropejax.encodings.hf_values import (
     Config,
     need_count,
-    read_count,
+    read_first,
     read_flag,
-    read_number,
     read_numbers,
 )
-from ropejax.encodings.log_scale import LogScale
+from ropejax.encodings.hf_width import check_width, turned_part
 from ropejax.encodings.rotary import Rotary, RotaryAttention
 from ropejax.encodings.rotation import Layout
 from ropejax.encodings.yarn_map import YaRNScaling
@@ -73,7 +79,8 @@ def rotary_from_hf(
             refused.
         layer_type: which kind of layer ("full_attention", "sliding_attention"), needed
             for models whose layers differ. For others None; "full_attention", or a kind
-            in the config's `layer_types`, means the same.
+            of attention in the config's `layer_types`, means the same. Where layers of
+            one kind differ (SmolLM 3, Granite SWA), take `encodings_from_hf`.
         layout: how channels are paired; if None, what `rope_interleave` says, else
             "interleaved" for model types known to do so (GPT-J, CodeGen, RoFormer,
             Cohere, GLM, DeepSeek-V2, V3 and their kin, Moonshine, ERNIE 4.5, Helium,
@@ -88,12 +95,15 @@ def rotary_from_hf(
         `llama_4_scaling_beta` it is composed, as "rope", with the `LogScale` that
         multiplies queries, "log_scale". Where DeepSeek's heads are turned in part
         (`qk_rope_head_dim`), it is the rotation of that part; queries are scaled whole.
+        Layers that the model does not turn have `Encoding()`, which does nothing, or
+        with Llama 4's temperature a `LogScale`; so have layers without attention.
 
     Raises:
-        ValueError: if the model has no RoPE, the type or one of its keys is unknown,
+        ValueError: if no layer has RoPE, the type or one of its keys is unknown,
             missing, of the wrong type or out of range, two entries contradict each
-            other, layers differ and no kind is named, the entries do not fit the head
-            width that the config implies, or `softmax_factor` is not the model's.
+            other, layers differ and no kind is named, or those of the named kind do,
+            the entries do not fit the head width that the config implies, or
+            `softmax_factor` is not the model's.
 
     References:
         transformers 5.24, `modeling_rope_utils`, and the configs of its models.
@@ -108,21 +118,62 @@ def rotary_from_hf(
         >>> rotary_from_hf({"model_type": "phi", "head_dim": 64}).rotary_fraction
         0.5
     """
-    config, rope = _settings(config, layer_type)
-    kind, fraction = rope_type(rope), _fraction(config, rope)
-    frequencies = MAPS[kind](config, rope, fraction)
-    _check_softmax_factor(softmax_factor, _softmax_factor(config, frequencies))
-    options = {
-        "frequencies": frequencies,
-        "max_wavelength": _theta(config, rope),
-        "layout": paired(config) if layout is None else layout,
-        "rotary_fraction": 1.0 if kind == "proportional" else fraction,
-        "round_frequencies": not frequencies.length_dependent,
+    config = _checked(config)
+    return _encoding(config, layer_of(config, layer_type), layout, softmax_factor)
+
+
+def encodings_from_hf(
+    config: Config, *, layout: Layout | None = None, softmax_factor: float = 1.0
+) -> tuple[Encoding, ...]:
+    """Returns the encoding of each layer of a Hugging Face model, in order.
+
+    That of layer i is what `rotary_from_hf` gives for its kind, by
+    `layer_types[i]`, with its own base by `layer_rope_theta[i]`; or none, where
+    `no_rope_layers[i]` is 0 or its kind is not turned. Where the config leaves these
+    out, they are what transformers puts there for its `model_type`
+    (`sliding_window_pattern`, `no_rope_layer_interval` and the like).
+
+    Args:
+        config: see `rotary_from_hf`.
+        layout: see `rotary_from_hf`; of all layers.
+        softmax_factor: see `rotary_from_hf`; of all layers that turn.
+
+    Returns:
+        As many encodings as layers; equal ones are one object. Layers that are not
+        turned have `Encoding()`, which does nothing (with Llama 4's temperature a
+        `LogScale`); so have layers of recurrence, convolution or cross-attention.
+
+    Raises:
+        ValueError: as `rotary_from_hf`, but for layers that differ; if the number of
+            layers is not known, or which is of what kind, or lists of layers are not
+            of that length.
+
+    References:
+        transformers 5.24: the configs of its models, and where their attention turns.
+
+    Departures:
+        Masks are not read: windows and chunks are the model's, by `ropejax.masks`.
+
+    Example:
+        >>> config = {"model_type": "smollm3", "num_hidden_layers": 4, "head_dim": 64}
+        >>> [type(each).__name__ for each in encodings_from_hf(config)]
+        ['Rotary', 'Rotary', 'Rotary', 'Encoding']
+    """
+    config = _checked(config)
+    layers = layers_of(config)
+    if layers is None:
+        if kinds_differ(config) or needs_kinds(config):
+            raise ValueError(
+                "layers of this model differ, and the config does not say which is of "
+                "what kind; add layer_types, one name a layer (layer_types of the "
+                "config object), or num_hidden_layers where it is left out."
+            )
+        layers = (layer_of(config, None),) * need_count(config, "num_hidden_layers")
+    made = {
+        layer: _encoding(config, layer, layout, softmax_factor)
+        for layer in dict.fromkeys(layers)
     }
-    encoding = _with_sections(rope, options)
-    _check_width(config, encoding)
-    scale = _query_scale(config, rope)
-    return encoding if scale is None else compose(rope=encoding, log_scale=scale)
+    return tuple(made[layer] for layer in layers)
 
 
 def softmax_factor_from_hf(config: Config, *, layer_type: str | None = None) -> float:
@@ -141,41 +192,60 @@ def softmax_factor_from_hf(config: Config, *, layer_type: str | None = None) -> 
         layer_type: see `rotary_from_hf`.
 
     Raises:
-        ValueError: as `rotary_from_hf`, of the config.
+        ValueError: if no layer of the model has RoPE; for models that have such a
+            factor as `rotary_from_hf`, of the config.
 
     References:
         transformers 5.24, `DeepseekV3Attention` and its kin; the code published with
         DeepSeek-V2.
     """
-    config, rope = _settings(config, layer_type)
-    frequencies = MAPS[rope_type(rope)](config, rope, _fraction(config, rope))
+    config = _checked(config)
+    if not scales_softmax(config) or not (layer := layer_of(config, layer_type)).turns:
+        return 1.0
+    rope = _settings(config, layer)
+    frequencies = MAPS[rope_type(rope)](config, rope, turned_part(config, rope))
     return _softmax_factor(config, frequencies)
 
 
-def head_width(config: Config) -> int:
-    """Returns the width of a head that a config implies, or of its rotated part.
-
-    Raises:
-        ValueError: if the config lacks it, or has it as other than a positive number.
-    """
-    for name in ("qk_rope_head_dim", "head_dim"):
-        if (width := read_count(config, name)) is not None:
-            return width
-    heads = need_count(config, "num_attention_heads")
-    return need_count(config, "hidden_size") // heads
-
-
-def _settings(config: Config, layer_type: str | None) -> tuple[Config, dict[str, Any]]:
-    """The text model's config, and its settings of RoPE, all of known names."""
+def _checked(config: Config) -> Config:
+    """The text model's config, with sizes under their usual names, of a known model."""
     config = with_usual_names(text_config(config))
     check_rotary(config)
     check_extension_stated(config)
-    rope = rope_settings(config, layer_type)
+    return config
+
+
+def _settings(config: Config, layer: Layer) -> dict[str, Any]:
+    """The settings of RoPE of a layer that turns, all of known names."""
+    rope = rope_settings(config, layer.kind)
     kind = rope_type(rope)
     check_choice("rope_type", kind, KEYS)
     for key in rope:
         check_choice(f"rope parameter of type {kind!r}", key, _ANY_TYPE + KEYS[kind])
-    return config, rope
+    return rope if layer.base is None else {**rope, "rope_theta": layer.base}
+
+
+def _encoding(
+    config: Config, layer: Layer, layout: Layout | None, softmax_factor: float
+) -> Encoding:
+    """The encoding of one layer."""
+    if not layer.turns:
+        return unturned(config)
+    rope = _settings(config, layer)
+    kind, fraction = rope_type(rope), turned_part(config, rope)
+    frequencies = MAPS[kind](config, rope, fraction)
+    _check_softmax_factor(softmax_factor, _softmax_factor(config, frequencies))
+    options = {
+        "frequencies": frequencies,
+        "max_wavelength": _theta(config, rope),
+        "layout": paired(config) if layout is None else layout,
+        "rotary_fraction": 1.0 if kind == "proportional" else fraction,
+        "round_frequencies": not frequencies.length_dependent,
+    }
+    encoding = _with_sections(rope, options)
+    check_width(config, encoding)
+    scale = mistral_scale(config, rope)
+    return encoding if scale is None else compose(rope=encoding, log_scale=scale)
 
 
 def _softmax_factor(config: Config, frequencies: FrequencyMap) -> float:
@@ -213,82 +283,7 @@ def _with_sections(rope: Config, options: dict[str, Any]) -> RotaryAttention:
     return MRoPE(sections=sections, interleaved=interleaved, **options)
 
 
-def _query_scale(config: Config, rope: Config) -> LogScale | None:
-    """Mistral's factor on queries, by how many whole trained lengths are before them.
-
-    `1 + beta ln(1 + floor(position / N))`; Llama 4 counts the query's own token too.
-    """
-    again, length = (
-        read_count(place, "max_position_embeddings") for place in (rope, config)
-    )
-    if None not in (again, length) and again != length:
-        raise ValueError(
-            f"max_position_embeddings={again} among the settings of RoPE contradicts "
-            f"{length} beside them; drop one."
-        )
-    beta = read_number(rope, "llama_4_scaling_beta", zero=True)
-    if not beta:
-        return None
-    return LogScale(
-        form="steps",
-        train_length=train_length(config, rope),
-        weight=beta,
-        count="earlier",
-    )
-
-
-def _check_width(config: Config, encoding: RotaryAttention) -> None:
-    """Raises ValueError if factors or sections do not fit the head, where it is known.
-
-    Without an entry for the width, the model says later whether they fit.
-    """
-    by_heads = ("hidden_size", "num_attention_heads")
-    known = any(config.get(name) for name in ("qk_rope_head_dim", "head_dim"))
-    if not known and any(config.get(name) is None for name in by_heads):
-        return
-    width = head_width(config)
-    try:
-        encoding.frequencies.check(len(encoding.pairs(width).spectrum))
-    except ValueError as error:
-        raise ValueError(
-            f"the config implies heads of width {width}, but: {error}"
-        ) from error
-
-
-def _first(*entries: tuple[Config, str]) -> float | None:
-    """The first number that is given."""
-    numbers = [read_number(place, name) for place, name in entries]
-    return next((number for number in numbers if number is not None), None)
-
-
 def _theta(config: Config, rope: Config) -> float:
     places = ((rope, "rope_theta"), (config, "rope_theta"), (config, "rotary_emb_base"))
-    theta = _first(*places)
+    theta = read_first(*places)
     return default_base(config) if theta is None else theta
-
-
-def _fraction(config: Config, rope: Config) -> float:
-    name, older = "partial_rotary_factor", ("rotary_pct", "rotary_emb_fraction")
-    fraction = _first((rope, name), (config, name), *((config, n) for n in older))
-    if fraction is not None:
-        return _of_part(config, fraction)
-    if (rotated := rotary_dim(config)) is None:
-        return default_fraction(config)
-    width = head_width(config)
-    fraction = rotated / width
-    # Rounded down, 30 of 44 channels would come back as 29.
-    return fraction if int(width * fraction) == rotated else math.nextafter(fraction, 2)
-
-
-def _of_part(config: Config, fraction: float) -> float:
-    """What part turns of DeepSeek's part of a head: all of it, if that is meant."""
-    part = read_count(config, "qk_rope_head_dim")
-    if part is None or fraction == 1:
-        return fraction
-    still = read_count(config, "qk_nope_head_dim")
-    if still is None or round((part + still) * fraction) != part:
-        raise ValueError(
-            f"partial_rotary_factor={fraction} contradicts qk_rope_head_dim={part} and "
-            f"qk_nope_head_dim={still}, of which the first part turns; drop it."
-        )
-    return 1.0

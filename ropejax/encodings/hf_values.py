@@ -40,9 +40,15 @@ def read_number(place: Config, name: str, *, zero: bool = False) -> float | None
     return float(value)
 
 
-def read_count(place: Config, name: str) -> int | None:
-    """Returns a positive whole number; None if absent."""
-    number = read_number(place, name)
+def read_first(*entries: tuple[Config, str]) -> float | None:
+    """Returns the first number that is given, None if none is."""
+    numbers = [read_number(place, name) for place, name in entries]
+    return next((number for number in numbers if number is not None), None)
+
+
+def read_count(place: Config, name: str, *, zero: bool = False) -> int | None:
+    """Returns a positive whole number (or zero, if `zero`); None if absent."""
+    number = read_number(place, name, zero=zero)
     if number is None:
         return None
     if number != int(number):
@@ -84,16 +90,41 @@ def read_section(place: Config, name: str) -> dict[str, Any]:
     return {key: each for key, each in value.items() if each is not None}
 
 
-def read_numbers(place: Config, name: str, *, whole: bool = False) -> tuple:
-    """Returns a list of positive numbers, or of counts if `whole`."""
+def read_numbers(
+    place: Config, name: str, *, whole: bool = False, zero: bool = False
+) -> tuple:
+    """Returns a list of positive numbers (or zeros, if `zero`), or of counts."""
     values = need(place, name)
     if not isinstance(values, list | tuple) or not values:
         raise ValueError(f"{name} must be a list of numbers, got {values!r}.")
     for index, value in enumerate(values):
-        _check_number(f"{name}[{index}]", value, zero=whole)
+        _check_number(f"{name}[{index}]", value, zero=whole or zero)
         if whole and value != int(value):
             raise ValueError(f"{name}[{index}] must be a whole number, got {value!r}.")
     return tuple(int(value) if whole else float(value) for value in values)
+
+
+def read_names(place: Config, name: str) -> tuple[str, ...]:
+    """Returns a list of strings; empty if absent."""
+    values = place.get(name)
+    if values is None:
+        return ()
+    named = isinstance(values, list | tuple)
+    if not named or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{name} must be a list of names, got {values!r}.")
+    return tuple(values)
+
+
+def read_flags(place: Config, name: str) -> tuple[bool, ...] | None:
+    """Returns a list of 0 or 1, or of true or false; None if absent or empty."""
+    values = place.get(name)
+    if values is None:
+        return None
+    if not isinstance(values, list | tuple) or any(
+        not isinstance(value, int) or value not in (0, 1) for value in values
+    ):
+        raise ValueError(f"{name} must be a list of 0 and 1, got {values!r}.")
+    return tuple(map(bool, values)) or None
 
 
 def _check_number(name: str, value: Any, *, zero: bool) -> None:

@@ -39,7 +39,8 @@ class Learned(Encoding):
         init_std: standard deviation of the table at the start.
         stream: name of the stream that is looked up instead of positions, such as
             "digit" of `ropejax.positions.Abacus`; "" for positions. Two streams, as of
-            `ropejax.positions.CoupledLevels`, take two tables: `compose` them.
+            `ropejax.positions.CoupledLevels`, or rows and columns of an image, take two
+            tables: `compose` them.
 
     Raises:
         ValueError: if a setting is out of range, positions are out of range or
@@ -174,6 +175,12 @@ def table_rows(table: Float[Array, "M D"], where: Tokens) -> Float[Array, "B L D
 def check_positions(where: Tokens, limit: int) -> None:
     """Raises ValueError unless positions can be rows of a table, as far as is known."""
     positions = where.positions
+    if positions.ndim == 3:
+        raise ValueError(
+            "a table of positions needs positions on one axis, [batch, length], got "
+            f"shape {positions.shape}; give each axis as a stream of its own, and put "
+            'a table for each together: compose(row=Learned(stream="row"), ...).'
+        )
     if positions.ndim != 2 or not jnp.issubdtype(positions.dtype, jnp.integer):
         raise ValueError(
             "a table of positions needs integers [batch, length], got "
@@ -204,7 +211,7 @@ def stream_of(where: Tokens, name: str) -> Shaped[Array, "B L"]:
         raise ValueError(
             f"the tokens have no stream {name!r}, only {sorted(streams)}; choose a "
             "position scheme that makes it (abacus makes digit, coupled_levels digit "
-            "and operand)."
+            "and operand, bipe within)."
         )
     return streams[name]
 

@@ -7,8 +7,9 @@ different models, so the form is a choice.
 
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -146,6 +147,10 @@ class LogScale(Encoding):
         self, params: Params, q: Float[Array, "B T N H"], query: Tokens
     ) -> Views:
         """Returns queries times their factors."""
+        return (self.rescaled(params, q, query),)
+
+    def rescaled(self, params: Params, numbers: Any, query: Tokens) -> Any:
+        """Returns numbers of queries `[B, T, N, ...]` times the factors of these."""
         if "segment_keys" in params:
             own = own_counts(params["segment_keys"], query)
             count = own.valid if self.count == "all" else own.before
@@ -162,4 +167,7 @@ class LogScale(Encoding):
             weight=self.weight,
             least=self.least,
         )
-        return ((q.astype(jnp.float32) * factor[..., None, None]).astype(q.dtype),)
+        factor = factor[..., None, None]
+        return jax.tree.map(
+            lambda x: (x.astype(jnp.float32) * factor).astype(x.dtype), numbers
+        )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.learned import stream_of
 from ropejax.encodings.sinusoids import (
     LAYOUTS,
     Exponent,
@@ -37,10 +38,12 @@ class Sinusoidal(Encoding):
         exponent: "width" as in the paper, `2 i / D`; "endpoints" for `i / (D / 2 - 1)`,
             as in tensor2tensor and fairseq.
         factor: multiplies the sinusoids before they are added.
+        stream: name of the stream that stands for positions, such as "within" of
+            `ropejax.positions.BiPE`; "" for positions themselves.
 
     Raises:
-        ValueError: if layout or exponent is unknown, a number is not positive, or (in
-            `check`) D is odd.
+        ValueError: if layout or exponent is unknown, a number is not positive, (in
+            `check`) D is odd, or tokens lack the stream.
 
     References:
         Vaswani et al., 2017, arXiv:1706.03762, section 3.5.
@@ -53,6 +56,7 @@ class Sinusoidal(Encoding):
     layout: Layout = "interleaved"
     exponent: Exponent = "width"
     factor: float = 1.0
+    stream: str = ""
 
     title: ClassVar[str] = "Sinusoidal"
     summary: ClassVar[str] = "fixed sines and cosines added to the embeddings"
@@ -75,5 +79,6 @@ class Sinusoidal(Encoding):
     ) -> Float[Array, "B L D"]:
         """Returns x plus the sinusoids of its positions, in x's dtype."""
         waves = frequencies(x.shape[-1], self.max_wavelength, self.exponent)
-        table = sinusoids(where.positions, waves, self.layout)
+        at = stream_of(where, self.stream) if self.stream else where.positions
+        table = sinusoids(at, waves, self.layout)
         return (x.astype(jnp.float32) + self.factor * table).astype(x.dtype)

@@ -94,7 +94,8 @@ def sines_and_cosines(
     if positions.ndim != 2:
         raise ValueError(
             "sinusoids take positions on one axis, [batch, length], got shape "
-            f"{positions.shape}."
+            f"{positions.shape}; give each axis as a stream of its own, and put "
+            'sinusoids of each together: compose(row=Sinusoidal(stream="row"), ...).'
         )
     angle = rotation_angles(positions, frequency)
     return jnp.sin(angle), jnp.cos(angle)

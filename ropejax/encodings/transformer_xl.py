@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from ropejax.encodings.base import Dims, Encoding, Views
+from ropejax.encodings.base import Apart, Dims, Encoding, Views
 from ropejax.encodings.choices import check_choice, not_negative, positive
 from ropejax.encodings.heads import dot_product
 from ropejax.encodings.relative_shift import (
@@ -140,7 +140,7 @@ class TransformerXL(Encoding):
             q + params[name].astype(q.dtype)[None, None] for name in ("u", "v")
         )
         if "table" in params:
-            return content, place
+            return content, Apart(place)
         waves = jnp.einsum(
             "btnh,dnh->btnd",
             place,
@@ -153,7 +153,7 @@ class TransformerXL(Encoding):
         place = jnp.concatenate(
             [ws * sine + wc * cosine, wc * sine - ws * cosine], axis=-1
         )
-        return content, place.astype(q.dtype)
+        return content, Apart(place.astype(q.dtype))
 
     def keys(self, params: Params, k: Float[Array, "B S K H"], key: Tokens) -> Views:
         """Returns keys, and cosines and sines of their positions where used."""
@@ -161,18 +161,18 @@ class TransformerXL(Encoding):
             return (k,)
         sine, cosine = self._sines(key, params["w"].shape[0])
         waves = jnp.concatenate([cosine, sine], axis=-1).astype(k.dtype)
-        return k, jnp.broadcast_to(waves, (k.shape[0], *waves.shape[1:]))
+        return k, Apart(jnp.broadcast_to(waves, (k.shape[0], *waves.shape[1:])))
 
     def product(
         self, params: Params, q: Views, k: Views, query: Tokens, key: Tokens
     ) -> Logits:
         """Returns content terms plus position terms, unscaled."""
-        content = dot_product(q[0], k[0])
+        content, place = dot_product(q[0], k[0]), q[-1].numbers
         if "table" not in params:
-            return content + dot_product(q[1], k[1])
+            return content + dot_product(place, k[-1].numbers)
         if in_order(query, key):
-            return content + _shifted(params, q[1], query, key)
-        return content + _gathered(params, q[1], query, key)
+            return content + _shifted(params, place, query, key)
+        return content + _gathered(params, place, query, key)
 
     def _init_biases(self, rng, dims):
         shape = (dims.num_heads, dims.head_dim)

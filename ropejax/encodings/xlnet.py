@@ -11,7 +11,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from ropejax.encodings.base import Dims, Views
+from ropejax.encodings.base import Apart, Dims, Views
 from ropejax.encodings.transformer_xl import TransformerXL
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Logits, Params, Rng
@@ -74,16 +74,18 @@ class XLNet(TransformerXL):
             params["e"].astype(q.dtype),
             preferred_element_type=jnp.float32,
         )
-        return (*views, either)
+        content, place = views
+        return content, Apart((place, either))
 
     def product(
         self, params: Params, q: Views, k: Views, query: Tokens, key: Tokens
     ) -> Logits:
         """Returns content, position and segment terms, unscaled."""
-        logits = super().product(params, q, k, query, key)
         if not self.segments:
-            return logits
-        same, different = jnp.moveaxis(jnp.swapaxes(q[2], 1, 2), -1, 0)[..., None]
+            return super().product(params, q, k, query, key)
+        content, (place, either) = q[0], q[-1].numbers
+        logits = super().product(params, (content, place), k, query, key)
+        same, different = jnp.moveaxis(jnp.swapaxes(either, 1, 2), -1, 0)[..., None]
         here, there = _segments(query), _segments(key)
         differ = (here[:, :, None] != there[:, None, :])[:, None]
         return logits + jnp.where(differ, different, same)

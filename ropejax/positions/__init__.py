@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from ropejax.positions.abacus import Abacus, abacus_digits
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.positions.bipe import BiPE, bilevel_positions
 from ropejax.positions.cache_index import streaming_positions
 from ropejax.positions.cape import CAPE
 from ropejax.positions.consecutive import Consecutive
@@ -47,12 +48,14 @@ POSITIONS: MappingProxyType[str, type[PositionScheme]] = MappingProxyType(
         "abacus": Abacus,
         "coupled": Coupled,
         "coupled_levels": CoupledLevels,
+        "bipe": BiPE,
     }
 )
 """Name in configs -> class of settings."""
 
 __all__ = [
     "Abacus",
+    "BiPE",
     "CAPE",
     "Consecutive",
     "Coupled",
@@ -70,6 +73,7 @@ __all__ = [
     "Text",
     "Vision",
     "abacus_digits",
+    "bilevel_positions",
     "count_real",
     "grid_positions",
     "init_learned_positions",

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.tasks.base import Example
@@ -26,22 +27,34 @@ class NextSymbol(TextTask):
         num_classes: of the language.
         repeat: of the language.
         language: its number.
+        last: only so many symbols at the end of each row count, all of them in shorter
+            rows; None counts all. At test, length L and `last=S` are what windows of L
+            that slide by S score: each symbol has at least L - S before it.
 
     Examples:
         the c -> he ca
 
     References:
         Press et al. 2021 (ALiBi), arXiv 2108.12409, section 2: perplexity at lengths
-        beyond those trained on.
+        beyond those trained on, of whole windows and of sliding ones.
 
     Departures:
-        Windows are scored whole, the first symbols too, which have little context; the
-        paper also reports sliding windows.
+        Windows are drawn at random from the text, not taken one after the other.
     """
+
+    last: int | None = None
 
     title = "Next Symbol"
     summary = "what follows each symbol of a text; causal models"
     left_to_right = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.last is not None and self.last < 1:
+            raise ValueError(
+                f"last must be at least 1 symbol that counts, got {self.last}; None "
+                "counts all."
+            )
 
     @property
     def input_vocab(self) -> int:
@@ -56,4 +69,7 @@ class NextSymbol(TextTask):
     def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
         """Draws one example, as `Task.sample_row` says."""
         text = self.text(rng, length + 1, max_length + 1)
-        return Example(text[:-1], text[1:])
+        asked = None
+        if self.last is not None:
+            asked = jnp.arange(max_length) >= length - self.last
+        return Example(text[:-1], text[1:], asked)

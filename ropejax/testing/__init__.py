@@ -3,11 +3,15 @@
 `check_encoding(MyEncoding())` runs attention under an encoding in every way that the
 library will: compiled, mapped, in half precision, with padding, decoding from a cache,
 with keys stored in any order. It says which promise is broken. It knows no method by
-name, so an encoding that passes works with everything else. `check_task(MyTask())` and
-`check_positions(MyScheme())` do the same for a task's sampler and a position scheme.
+name, so an encoding that passes works with everything else. `check_task(MyTask())`,
+`check_positions(MyScheme())`, `check_mask(MyMask())` and
+`check_normalizer(MyNormalizer())` do the same for a task's sampler, a position scheme,
+a mask and what stands in for the softmax.
 """
 
 from ropejax.testing.checks import check_description, check_encoding, variants
+from ropejax.testing.masks import check_mask
+from ropejax.testing.normalizers import check_normalizer
 from ropejax.testing.positions import check_positions
 from ropejax.testing.running import DIMS, Inputs, example, run
 from ropejax.testing.tasks import check_task
@@ -17,6 +21,8 @@ __all__ = [
     "Inputs",
     "check_description",
     "check_encoding",
+    "check_mask",
+    "check_normalizer",
     "check_positions",
     "check_task",
     "example",

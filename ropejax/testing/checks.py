@@ -6,7 +6,6 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -30,10 +29,11 @@ def check_encoding(
     batched ones; gradients are finite, and exactly zero towards later tokens; results
     in bfloat16 are near those in float32; decoding with cached keys, features made with
     a state and keys stored in another order gives the rows of the whole; keys in blocks
-    give, if there is a carry and the mask hides some in between, what all at once do;
-    padding on either side, and what it holds, changes nothing; rows with positions of
-    their own are independent; positions shifted by up to 2^20 change nothing, or
-    something, as declared; a table of distances means the differences it says.
+    give what all at once do, if there is a carry also where the mask hides some in
+    between; padding on either side, and what it holds, changes nothing; rows with
+    positions of their own are independent; positions shifted by up to 2^20 change
+    nothing, or something, as declared; a table of distances means the differences it
+    says. Positions are on as many axes as `num_axes` says.
 
     Args:
         encoding: an instance.
@@ -78,7 +78,7 @@ def variants(encoding: Encoding) -> Iterator[Encoding]:
             candidates = [other for other in others if isinstance(other, str)]
         else:
             continue
-        for candidate in candidates:
+        for candidate in dict.fromkeys(candidates):
             if candidate == value:
                 continue
             try:
@@ -102,13 +102,13 @@ class _Checks:
         program = compiled(self._value_and_grads)
         ones = jnp.ones_like(self.inputs["q"])
         base, grads = program(self.inputs, self._placed(at), ones)
-        chex.assert_tree_all_finite((base, grads))
+        self._finite(base, grads, "")
         self._causal(program, at, ones)
         self._rows(program, at, ones, base)
         self._padding(program, at, ones, base)
         self._shifted(program, at, ones, base)
         self._decoded(program, at, ones)
-        self._carried(at)
+        self._in_blocks(at, base)
         self._eager(base)
         self._mapped_in_half(base)
 
@@ -124,10 +124,27 @@ class _Checks:
         """Returns tokens with positions, index and validity of each row."""
         return Tokens(
             index=at if index is None else index,
-            positions=at,
+            positions=self._on_axes(at),
             valid=jnp.ones(at.shape, bool) if valid is None else valid,
             consecutive_index=True,
         )
+
+    def _on_axes(self, at):
+        """Returns positions `[B, L]` on all axes, of which no two are alike."""
+        axes = self.encoding.num_axes
+        if axes == 1:
+            return at
+        places = jnp.arange(at.shape[1])
+        return jnp.stack([at + places * axis % 3 for axis in range(axes)], axis=-1)
+
+    def _in_order(self, apart: int = 1) -> Tokens:
+        """Returns the tokens of one row, as a user has them."""
+        if apart == self.encoding.num_axes == 1:
+            return tokens(_LENGTH)
+        at = apart * jnp.arange(_LENGTH)[None]
+        if self.encoding.by_distance and self.encoding.num_axes == 1:
+            return tokens(_LENGTH, distances=at)
+        return tokens(_LENGTH, positions=self._on_axes(at))
 
     def _causal(self, program, at, ones) -> None:
         cotangent = ones.at[:, _SHORT:].set(0.0)
@@ -169,7 +186,7 @@ class _Checks:
     def _shifted(self, program, at, ones, base) -> None:
         far = self._room(2**20 - at.shape[1])
         out, grads = program(self.inputs, self._placed(at + far, index=at), ones)
-        chex.assert_tree_all_finite((out, grads))
+        self._finite(out, grads, f" at positions shifted by {far}")
         if self.encoding.shift_invariant:
             self._same(out, base, f"positions shifted by {far} change results", 1e-4)
             return
@@ -182,13 +199,11 @@ class _Checks:
 
     def _decoded(self, program, at, ones) -> None:
         """Checks later queries against keys of a cache, with a table of distances."""
-        apart, length = self._room(3 * _LENGTH) // _LENGTH, at.shape[1]
+        apart = self._room(3 * _LENGTH) // _LENGTH
         out, _ = program(self.inputs, self._placed(apart * at, index=at), ones)
-        given = {"positions": apart * at[:1]}
-        if self.encoding.by_distance:
-            given = {"distances": apart * at[:1]}
-        where = tokens(length, **given)
-        order = jnp.roll(jnp.arange(length)[::-1], 3)
+        where = self._in_order(apart)
+        given = "positions" if where.distances is None else "distances"
+        order = jnp.roll(jnp.arange(_LENGTH)[::-1], 3)
         decode = compiled(
             lambda inputs: self.attention(inputs, where, past=_SHORT, order=order)
         )
@@ -196,44 +211,54 @@ class _Checks:
             decode(self.inputs),
             out[:, _SHORT:],
             "decoding differs from the whole (later queries, features with a state, "
-            f"keys in another order, {next(iter(given))} {apart} apart)",
+            f"keys in another order, {given} {apart} apart)",
         )
 
-    def _carried(self, at) -> None:
-        """Checks blocks of keys under a mask that hides some in between."""
-        if not self.encoding.has_carry:
+    def _in_blocks(self, at, base) -> None:
+        """Checks blocks of queries and keys, nearest first."""
+        encoding = self.encoding
+        by_pair = ("product", "bias", "carry", "logits", "mix")
+        if encoding.needs_whole_rows or not any(
+            getattr(encoding, f"has_{hook}") for hook in by_pair
+        ):
             return
-        where, mask = tokens(at.shape[1]), _SINK_AND_NEAR
-        whole, blocks = (
-            compiled(
-                lambda inputs, settings=settings: self.attention(
-                    inputs, where, mask=mask, **settings
-                )
-            )(self.inputs)
-            for settings in ({}, _IN_BLOCKS)
-        )
+        attended = lambda inputs, **settings: compiled(
+            functools.partial(self.attention, where=self._in_order(), **settings)
+        )(inputs)
         self._same(
-            blocks,
-            whole,
+            attended(self.inputs, **_IN_BLOCKS),
+            base,
+            "keys in blocks differ from all at once (mix of heads, needs_whole_rows)",
+        )
+        if not encoding.has_carry:
+            return
+        self._same(
+            attended(self.inputs, mask=_SINK_AND_NEAR, **_IN_BLOCKS),
+            attended(self.inputs, mask=_SINK_AND_NEAR),
             "keys in blocks differ from all at once, where a mask hides keys in "
-            "between (carry, and carry_skips_hidden: "
-            f"{self.encoding.carry_skips_hidden})",
+            f"between (carry, and carry_skips_hidden: {encoding.carry_skips_hidden})",
         )
 
     def _eager(self, base) -> None:
-        out = self.attention(self.inputs, tokens(base.shape[1]))
+        out = self.attention(self.inputs, self._in_order())
         self._same(out, base, "tokens in order, not compiled, differ from positions")
 
     def _mapped_in_half(self, base) -> None:
         """Checks rows under vmap, in bfloat16: what goes wrong there goes wrong far."""
         names = ("x", "q", "k", "v")
         half = {name: self.inputs[name].astype(jnp.bfloat16)[:, None] for name in names}
-        where = tokens(base.shape[1])
+        where = self._in_order()
         mapped = jax.vmap(lambda row: self.attention(self.inputs | row, where))
         out = compiled(mapped)(half)[:, 0]
         if out.dtype != jnp.bfloat16:
             self._fail(f"outputs of bfloat16 inputs are {out.dtype}")
         self._same(out, base, "bfloat16 rows under vmap are far from the batch", 0.05)
+
+    def _finite(self, out, grads, where: str) -> None:
+        named = {"outputs": out} | {f"gradients of {n}": grads[n] for n in grads}
+        for name, tree in named.items():
+            if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)):
+                self._fail(f"{name} are not all finite{where}")
 
     def _room(self, wanted: int) -> int:
         """Returns how far positions may be shifted, at most as wanted."""

@@ -4,6 +4,10 @@ import jax
 import numpy as np
 import optax
 
+_SMALLEST, _LARGEST = (
+    float(size) for size in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+)
+
 
 def schedule(
     learning_rate: float,
@@ -25,9 +29,9 @@ def schedule(
         A function of the step.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, that of float32 included.
     """
-    _check_finite(learning_rate=learning_rate, final_fraction=final_fraction)
+    _check_numbers(learning_rate=learning_rate, final_fraction=final_fraction)
     if _is_known(learning_rate) and not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
     if not 0 <= warmup_steps < max(steps, 1):
@@ -70,20 +74,22 @@ def adam(
         A gradient transformation.
 
     Raises:
-        ValueError: if a number is not finite, `weight_decay` is negative,
-            `max_grad_norm` or `eps` is not positive, or `b1` or `b2` is not in [0, 1).
+        ValueError: if a number is not finite, or infinite or zero in float32 alone,
+            `weight_decay` is negative, `max_grad_norm` or `eps` is not positive, or
+            `b1` or `b2` is not in [0, 1), in float32 neither.
 
     References:
         Kingma and Ba 2015, arXiv 1412.6980; Loshchilov and Hutter 2019, arXiv
         1711.05101.
     """
-    _check_finite(
+    _check_numbers(
         weight_decay=weight_decay, max_grad_norm=max_grad_norm, b1=b1, b2=b2, eps=eps
     )
     if not callable(learning_rate):
-        _check_finite(learning_rate=learning_rate)
+        _check_numbers(learning_rate=learning_rate)
     for name, decay in (("b1", b1), ("b2", b2)):
-        if _is_known(decay) and not 0 <= decay < 1:
+        # In float32, which the moments are computed in, 0.99999999 is 1.
+        if _is_known(decay) and not 0 <= np.float32(decay) < 1:
             raise ValueError(
                 f"{name} must be in [0, 1), got {decay}; usual are b1=0.9, b2=0.999."
             )
@@ -115,13 +121,24 @@ def adam(
     )
 
 
-def _check_finite(**given) -> None:
-    """Raises ValueError, by name, for what is known and no finite number."""
+def _check_numbers(**given) -> None:
+    """Raises ValueError, by name, for what is known and no finite number of float32.
+
+    There a larger number is infinite, and a smaller one zero: a rate that teaches
+    nothing, an `eps` that keeps no division by zero from happening.
+    """
     for name, number in given.items():
         if number is None or not _is_known(number):
             continue
         if isinstance(number, bool | str) or not np.all(np.isfinite(number)):
             raise ValueError(f"{name} must be a finite number, got {number!r}.")
+        size = np.abs(np.asarray(number, np.float64))
+        if np.any(size > _LARGEST) or np.any((size > 0) & (size < _SMALLEST)):
+            raise ValueError(
+                f"{name} must be a number that float32 holds, in which training "
+                f"computes: between {_SMALLEST:.2g} and {_LARGEST:.2g}, or 0; got "
+                f"{number!r}."
+            )
 
 
 def _is_known(number) -> bool:

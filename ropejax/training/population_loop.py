@@ -96,7 +96,7 @@ def train_population(
         steps_per_dispatch: steps between two looks at the metrics.
         save_every: steps between two checkpoints; the last step is always saved.
         savers: where the checkpoints of each member are, or None.
-        on_dispatch: called after each dispatch.
+        on_dispatch: called after each dispatch, before its states are saved.
 
     Returns:
         The members' states after `steps` steps.
@@ -231,10 +231,10 @@ class _Run(NamedTuple):
                 metrics = StepMetrics(*(one[:, None] for one in series))
             seconds = time.perf_counter() - start
             done += count
-            if done % self.save_every == 0 or done == self.steps:
-                self.save(places, done, pick, metrics)
             if self.on_dispatch is not None:
                 self.on_dispatch(MemberProgress(places, done, metrics, pick, seconds))
+            if done % self.save_every == 0 or done == self.steps:
+                self.save(places, done, pick, metrics)
         for at in places if self.savers is not None else ():
             self.savers[at].wait()
         return {at: pick(place) for place, at in enumerate(places)}

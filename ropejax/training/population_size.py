@@ -31,17 +31,23 @@ def members_at_once(population: Population, members: int) -> int:
 
 
 def step_bytes(recipe: Recipe) -> int:
-    """Returns roughly how much memory one member's step takes, in bytes."""
-    dims = recipe.model.dims
+    """Returns roughly how much memory one member's step takes, in bytes.
+
+    Each loop of a looped model keeps as much as the first, and of a batch in parts only
+    one is there at a time.
+    """
+    model, dims = recipe.model, recipe.model.dims
+    layers = dims.num_layers * (2 if hasattr(model, "cross") else 1)
+    rows = recipe.batch_size // recipe.accumulate
     tokens = recipe.task.num_tokens(recipe.buckets[-1])
     logits = 4 * dims.num_heads * tokens**2
     # A recurrent model has no MLP; what it keeps a token is of the same order.
-    settings = getattr(recipe.model, "settings", None)
+    settings = getattr(model, "settings", None)
     mlp_dim = settings.mlp_dim if settings else 0
     # Of an MLP before and after its activation; of a gated unit u and v likewise, what
     # is attended to and that gated.
     wide = 6 if settings and settings.gated else 2
     channels = tokens * (10 * dims.embed_dim + wide * mlp_dim)
-    activations = dims.num_layers * recipe.batch_size * (logits + channels)
-    parameters = math.prod((12, dims.num_layers, dims.embed_dim, dims.embed_dim))
+    activations = getattr(model, "loops", 1) * layers * rows * (logits + channels)
+    parameters = math.prod((12, layers, dims.embed_dim, dims.embed_dim))
     return 4 * (activations + 4 * parameters)

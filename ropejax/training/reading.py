@@ -55,7 +55,7 @@ def check_read(
     if hasattr(model, "cross"):
         encodings[model.cross] = None
     try:
-        per_layer, asked, placed = _said(scheme, num_tokens, model.dims.num_layers)
+        per_layer, asked, placed = said(scheme, num_tokens, model.dims.num_layers)
         if any(name == "distances" for name, *_ in placed):
             _check_distances(encodings)
         if not (per_layer or asked):
@@ -92,10 +92,15 @@ def _check_distances(encodings: Iterable[Encoding]) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _said(
+def said(
     scheme: PositionScheme, num_tokens: int, num_layers: int
 ) -> tuple[bool, frozenset[str], tuple]:
-    """What a scheme says of tokens in one layer, and what of it must be read.
+    """Returns what a scheme says of tokens in one layer, and what must be read of it.
+
+    Args:
+        scheme: where tokens are placed.
+        num_tokens: tokens of a row.
+        num_layers: layers of the model.
 
     Returns:
         True if it has draws for each layer; the names of which one must be read; and

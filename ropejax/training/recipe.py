@@ -12,6 +12,7 @@ from ropejax.tasks.base import Task
 from ropejax.training.alphabets import check_alphabets
 from ropejax.training.curriculum import Curriculum, check_curriculum
 from ropejax.training.nonfinite import check_policy
+from ropejax.training.placed_rows import check_rows
 from ropejax.training.places import check_reach
 from ropejax.training.progressive import ProgressiveLoss
 from ropejax.training.reading import check_read
@@ -43,8 +44,9 @@ class Recipe(Settings):
     Raises:
         ValueError: if these do not fit each other: among others, where an encoding has
             a table of positions that the longest batches leave, where the task has
-            symbols that the model does not know, or where no encoding reads what the
-            position scheme says (`ropejax.training.reading`).
+            symbols that the model does not know, where no encoding reads what the
+            position scheme says (`ropejax.training.reading`), or where that scheme
+            refuses rows for their symbols (`ropejax.training.placed_rows`).
     """
 
     model: TransformerSpec
@@ -94,6 +96,9 @@ class Recipe(Settings):
             shortest,
             what=f"batches of {self.buckets[0]} symbols are {shortest} tokens",
         )
+        longest = self.curriculum.max_length
+        what = f"inputs of {longest} symbols"
+        check_rows(self.positions, self.task, longest, what=what)
 
     def _check_kinds(self) -> None:
         """Refuses what is no model's settings, and no optimizer."""

@@ -1,5 +1,6 @@
 """Decoding with a cache: one token at a time, in chunks and at once agree."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -290,8 +291,26 @@ def test_rolling_keeps_sinks_and_the_latest_at_constant_memory():
         assert [int(ranks[index == j][-1]) for j in kept] == list(range(len(kept)))
         assert int(newest[0, 0]) == len(kept) - 1
     assert cache.k.shape == (1, 6, 2, 8)
-    with pytest.raises(ValueError, match="one token at a time, got 2"):
+    with pytest.raises(
+        ValueError, match="one token at a time once it is full: it got 2"
+    ):
         cache.extended(*chunk(2, 20))
+
+
+def test_a_rolling_cache_takes_a_prompt_for_which_it_has_room():
+    empty = Cache.empty(*chunk(1), capacity=6, sinks=2)
+    k, v, key = chunk(5)
+    at_once, one_by_one = empty.extended(k, v, key), empty
+    for n in range(5):
+        one = k[:, n : n + 1], v[:, n : n + 1], key.block(n, 1)
+        one_by_one = one_by_one.extended(*one)
+    for n in range(5, 9):
+        at_once, one_by_one = (c.extended(*chunk(1, n)) for c in (at_once, one_by_one))
+    chex.assert_trees_all_equal(at_once, one_by_one)
+    with pytest.raises(ValueError, match="one token at a time once it is full"):
+        empty.extended(*chunk(7))
+    beyond = jax.jit(lambda cache, *new: cache.extended(*new))(at_once, *chunk(2, 9))
+    assert jnp.isnan(beyond.k).any()
 
 
 def test_streaming_equals_the_lambda_mask_without_positions():

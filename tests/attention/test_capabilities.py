@@ -302,6 +302,9 @@ def test_a_request_is_read_off_the_arguments_of_attend(monkeypatch):
     assert run(padded, padded).segments
     between = tokens(4, positions=jnp.arange(4.0)[None])
     assert not run(between, between).plain_positions
+    for none in (0.0, -1e-6):  # kernels divide by it
+        (wish,) = run(where, where, scale=none).extras
+        assert wish == f"a scale as near zero as {none}"
     wishes = run(
         where,
         where,

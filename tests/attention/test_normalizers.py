@@ -332,6 +332,19 @@ def test_selective_attention_of_packed_and_padded_rows_is_that_of_each_sequence(
     np.testing.assert_allclose(got[:, 4:], wanted, atol=1e-6)
 
 
+def test_padding_between_tokens_has_no_say_in_what_selective_attention_forgets():
+    rng = np.random.default_rng(3)
+    q, k, v = (cases.normal(rng, 1, 9, 2, 4) for _ in "qkv")
+    real = jnp.array([0, 1, 4, 5, 8])
+    valid = jnp.zeros((1, 9), bool).at[:, real].set(True)
+    where = tokens(9, valid=valid, positions=jnp.arange(9)[None])
+    wanted = selective(*(x[:, real] for x in (q, k, v)), tokens(5), tokens(5))
+    for padding in (3.0, jnp.nan):
+        q, k, v = (jnp.where(valid[..., None, None], x, padding) for x in (q, k, v))
+        got = selective(q, k, v, where, where)[:, real]
+        np.testing.assert_allclose(got, wanted, atol=1e-6)
+
+
 def test_selective_attention_needs_all_queries_before():
     rng = np.random.default_rng(2)
     q, k, v = (cases.normal(rng, 1, 6, 2, 4) for _ in "qkv")

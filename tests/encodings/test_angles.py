@@ -30,9 +30,10 @@ def test_a_float32_product_would_not():
     assert off(product, POSITIONS[..., None] * FREQUENCIES) > 1e-2
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_traced_frequencies_lose_only_their_own_rounding(compiled):
-    frequencies = FREQUENCIES.astype(np.float32)
+@pytest.mark.parametrize(("compiled", "sign"), [(False, 1), (True, 1), (True, -1)])
+def test_traced_frequencies_lose_only_their_own_rounding(compiled, sign):
+    """Negative ones too, as those learned on several axes are."""
+    frequencies = sign * FREQUENCIES.astype(np.float32)
     function = jax.jit(rotation_angles) if compiled else rotation_angles
     angles = function(jnp.asarray(POSITIONS, jnp.int32), jnp.asarray(frequencies))
     exact = POSITIONS[..., None] * frequencies.astype(np.float64)

@@ -10,6 +10,7 @@ import pytest
 from ropejax.encodings import (
     ALiBi,
     Compose,
+    CoPE,
     Dims,
     Encoding,
     GrapeA,
@@ -19,7 +20,9 @@ from ropejax.encodings import (
     LogScale,
     ReRoPE,
     Rotary,
+    TransformerXL,
     VORotary,
+    XLNet,
     XPos,
     compose,
 )
@@ -54,6 +57,59 @@ def test_order_of_rotation_and_log_scale_does_not_matter():
     factor = np.maximum(1, np.log(np.arange(1, 31)) / np.log(8))
     plain = logits(rerope, q, k, at)
     np.testing.assert_allclose(first, plain * factor[:, None], rtol=1e-4, atol=1e-5)
+
+
+def contextual(encoding, part, before, q, k, at):
+    """CoPE's logits after those of others, and the logits of both composed."""
+    _, _, params = params_of(encoding, at)
+    vectors = {"vectors": random(*params["cope"]["vectors"].shape, seed=2)}
+    visible = jnp.tril(jnp.ones((1, 1, at.length, at.length), bool))
+    views = part.queries(vectors, q, at)
+    _, expected = part.carry(
+        vectors, 0 * before[..., 0], before, views, (k,), at, at, visible, 1.0
+    )
+    params = params | {"cope": vectors}
+    views = encoding.queries(params, q, at), encoding.keys(params, k, at)
+    state = encoding.init_carry(params, views[0], at)
+    _, got = encoding.score(params, state, *views, at, at, visible, 1.0)
+    return got, expected
+
+
+@pytest.mark.parametrize("rotary", [Rotary(), ReRoPE(window=2)], ids=str)
+def test_products_of_queries_and_vectors_are_no_queries_that_others_turn(rotary):
+    """As many vectors as a head has channels: nothing but the numbers would tell."""
+    part, at = CoPE(num_positions=8), tokens(6)
+    q, k = random(1, 6, 2, 8), random(1, 6, 2, 8, seed=1)
+    before = logits(rotary, q, k, at)
+    got, expected = contextual(compose(cope=part, rope=rotary), part, before, q, k, at)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    first = rotary.queries({}, q, at)[0]
+    got, _ = contextual(compose(rope=rotary, cope=part), part, before, q, k, at)
+    _, expected = contextual(compose(cope=part), part, before, first, k, at)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "places", [tokens(6), tokens(6, positions=5 * jnp.arange(6)[None])]
+)
+@pytest.mark.parametrize("part", [TransformerXL(), XLNet()], ids=str)
+def test_rotations_turn_the_content_term_alone_and_factors_multiply_all(part, places):
+    """Whether the term of positions has a table (tokens in order) or sinusoids."""
+    q, k = random(1, 6, 2, 8), random(1, 6, 2, 8, seed=1)
+    rope, scale = Rotary(), LogScale(train_length=2)
+    both, more = compose(xl=part, rope=rope), compose(xl=part, n=compose(scale, rope))
+    *_, params = params_of(both, places)
+    own = {name: x + 0.3 for name, x in params["xl"].items() if name in {"u", "v"}}
+    params = params | {"xl": params["xl"] | own}
+    content = q + own["u"]
+    turned, alone = (logits(e, content, k, places) for e in (rope, Encoding()))
+    expected = logits(part, q, k, places, params["xl"]) - alone + turned
+    got = logits(both, q, k, places, params)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    factor = np.maximum(1, np.log(np.arange(1, 7)) / np.log(2))[:, None]
+    scaled = {"xl": params["xl"], "n": {"logscale": {}, "rotary": {}}}
+    got = logits(more, q, k, places, scaled)
+    np.testing.assert_allclose(got, expected * factor, rtol=1e-5, atol=2e-5)
 
 
 def test_values_run_in_order_and_outputs_in_reverse():

@@ -47,8 +47,10 @@ def read(model_type, layer_type=None, **entries):
 def test_what_is_left_out_is_what_the_models_code_has(model_type, base, part):
     """As `default_theta` and `partial_rotary_factor` of the configs of 5.24."""
     expected = plain(max_wavelength=base, rotary_fraction=part)
-    assert read(model_type) == expected
-    stated = read(model_type, rope_theta=123.0, partial_rotary_factor=0.75)
+    turning = {"no_rope_layers": [1, 1]}
+    assert read(model_type, **turning) == expected
+    stated = {"rope_theta": 123.0, "partial_rotary_factor": 0.75}
+    stated = read(model_type, **stated, **turning)
     assert stated == plain(max_wavelength=123.0, rotary_fraction=0.75)
 
 

@@ -112,7 +112,8 @@ def test_the_factor_makes_the_models_logits():
 )
 def test_neighbours_are_paired_where_the_models_code_does(model_type):
     plain = {"rope_parameters": {"rope_type": "default"}}
-    config = {"head_dim": 160, "model_type": model_type} | plain
+    turning = {"no_rope_layers": [1], "layer_types": ["sliding_attention"]}
+    config = {"head_dim": 160, "model_type": model_type} | plain | turning
     assert rotary_from_hf(config).layout == "interleaved"
     assert rotary_from_hf(config, layout="half").layout == "half"
     assert rotary_from_hf(config | {"rope_interleave": False}).layout == "half"
@@ -145,6 +146,16 @@ def test_all_others_pair_halves(model_type):
         ({"model_type": "nemotron_h", "rope_theta": 1e4}, "model_type='nemotron_h'"),
         ({"model_type": "kimi_linear", "rope_theta": 1e4}, "model_type='kimi_linear'"),
         ({"model_type": "zamba2", "rope_theta": 1e4}, "use_mem_rope"),
+        ({"model_type": "granitemoehybrid", "rope_theta": 1e4}, "is None, not 'rope'"),
+        (
+            {"model_type": "esm", "position_embedding_type": "absolute"}
+            | {"rope_parameters": {"rope_theta": 1e4}},
+            "is 'absolute', not 'rotary'",
+        ),
+        (
+            {"model_type": "olmo_hybrid", "rope_parameters": {"rope_theta": None}},
+            "states no rope_theta",
+        ),
         ({"use_dynamic_ntk": True}, "use_dynamic_ntk=True"),
         ({"use_logn_attn": True}, "use_logn_attn=True"),
     ],
@@ -166,6 +177,9 @@ def test_a_model_without_rope_is_refused_by_the_key_that_says_so(entries, key):
         {"position_embedding_type": "absolute", "rope_theta": 1e4},
         {"rotary_value": False},
         {"model_type": "zamba2", "use_mem_rope": True},
+        {"model_type": "granitemoehybrid", "position_embedding_type": "rope"},
+        {"model_type": "esm", "position_embedding_type": "rotary"},
+        {"model_type": "olmo_hybrid", "rope_parameters": {"rope_theta": 1e4}},
         {"model_type": "qwen", "use_dynamic_ntk": False},
     ],
 )

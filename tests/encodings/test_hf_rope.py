@@ -8,7 +8,7 @@ import pytest
 
 from ropejax.encodings import LongRoPE, MRoPE, Rotary, YaRN, rotary_from_hf
 from ropejax.encodings.angles import rotary_frequencies
-from ropejax.encodings.hf_rope import head_width
+from ropejax.encodings.hf_width import head_width
 from tests.encodings.rotary_cases import golden, index, names
 
 LLAMA = {"hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 128}
@@ -167,6 +167,7 @@ def test_where_layers_are_alike_only_kinds_that_exist_are_accepted():
 
 def test_the_text_model_within_a_config_is_read():
     inner = {"model_type": "llama4_text", "rope_theta": 5e5, "head_dim": 16}
+    inner |= {"no_rope_layers": [1, 1]}
     outer = {"model_type": "llama4", "text_config": inner, "vision_config": {}}
     ours = rotary_from_hf(outer)
     assert ours == rotary_from_hf(inner)
@@ -189,6 +190,7 @@ def test_the_text_model_within_a_config_is_read():
         ("rope_ratio", "rope_"),
         ("rotary_percent", "rotary_pct"),
         ("original_max_position_embedings", "original_max_position_embeddings"),
+        ("no_rope_layer", "no_rope_layers"),
     ],
 )
 def test_a_misspelt_key_is_refused_with_its_nearest_name(key, near):
@@ -201,7 +203,6 @@ def test_keys_about_other_things_are_ignored():
     others = {
         "vocab_size": 9,
         "rms_norm_eps": 1e-5,
-        "no_rope_layers": [1, 0],
         "qk_nope_head_dim": 8,
         "logits_scaling": 2.0,
         "max_2d_position_embeddings": 5,
@@ -234,6 +235,16 @@ def test_keys_about_other_things_are_ignored():
 def test_entries_that_contradict_each_other_are_refused(settings):
     with pytest.raises(ValueError, match="contradicts.*drop"):
         rotary_from_hf(LLAMA | settings)
+
+
+@pytest.mark.fast
+def test_a_contradiction_says_which_base_transformers_reads():
+    inner, outer = {"rope_theta": 1e6}, {"rope_theta": 1e4}
+    for within in ({"rope_parameters": inner}, {"rope_scaling": inner}):
+        with pytest.raises(ValueError, match="reads the one within rope_parameters or"):
+            rotary_from_hf(LLAMA | outer | within)
+    with pytest.raises(ValueError, match="reads the one in rope_scaling"):
+        rotary_from_hf(LLAMA | {"rope_parameters": inner, "rope_scaling": outer})
 
 
 def test_two_forms_that_agree_are_one():
@@ -330,6 +341,7 @@ def test_neighbours_are_paired_where_the_code_of_transformers_does():
     deepseek, ernie = ("deepseek_v2", "deepseek_v3"), ("ernie4_5", "ernie4_5_moe")
     for model_type in (*deepseek, *ernie, "helium", "llama4_text"):
         settings = LLAMA | {"model_type": model_type, "qk_rope_head_dim": 8}
+        settings |= {"no_rope_layers": [1, 1]}
         assert rotary_from_hf(settings).layout == "interleaved"
         assert rotary_from_hf(settings, layout="half").layout == "half"
         assert head_width(settings) == 8

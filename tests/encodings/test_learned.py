@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ropejax.encodings import Dims, Learned, Multiplicative
+from ropejax.encodings import Dims, Learned, Multiplicative, Sinusoidal, compose
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.tokens import tokens
 
@@ -25,6 +25,27 @@ def test_rows_of_positions_are_added():
     got = Learned(max_position=4).embed(shared, x, at(3, 0, 2))
     wanted = 1 + np.asarray(shared["table"])[None, [3, 0, 2]]
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.fast
+def test_a_grid_is_refused_with_the_remedy_that_works():
+    cells = np.stack(np.divmod(np.arange(6), 3), axis=-1)
+    grid = tokens(6, positions=cells[None])
+    shared, x = {"row": table(2), "column": table(3)}, jnp.ones((1, 6, 4))
+    for refused, name in ((Learned(2), "Learned"), (Sinusoidal(), "Sinusoidal")):
+        remedy = rf'one axis.*\(1, 6, 2\).*compose\(row={name}\(stream="row"\), ...\)'
+        with pytest.raises(ValueError, match=remedy):
+            refused.embed(table(2), x, grid)
+    axes = {"row": cells[None, :, 0], "column": cells[None, :, 1]}
+    where = tokens(6, streams=axes)
+    both = compose(row=Learned(2, stream="row"), column=Learned(3, stream="column"))
+    rows, columns = (np.asarray(shared[axis]["table"]) for axis in axes)
+    wanted = 1 + rows[cells[:, 0]] + columns[cells[:, 1]]
+    np.testing.assert_allclose(both.embed(shared, x, where)[0], wanted, rtol=1e-6)
+    waves = lambda side, encoding: encoding.embed({}, x, side)
+    at_rows = waves(tokens(6, positions=axes["row"]), Sinusoidal())
+    by_stream = waves(where, Sinusoidal(stream="row"))
+    np.testing.assert_array_equal(by_stream, at_rows)
 
 
 @pytest.mark.fast

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from ropejax import testing
-from ropejax.encodings import ALiBi, Encoding, PaTH
-from ropejax.encodings.heads import per_head
-from ropejax.tokens import relative_positions
+from ropejax.encodings import ALiBi, Encoding, PaTH, compose
+from ropejax.encodings.heads import per_head, weighted_sum
+from ropejax.tokens import relative_positions, tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +82,49 @@ class Skipping(PaTH):
     carry_skips_hidden: ClassVar[bool] = True
 
 
+class TalkingHeads(Sound):
+    """Mixes the weights of heads after the softmax, and does not say so."""
+
+    mixes_heads: ClassVar[bool] = True
+
+    def init_layer(self, rng, dims):
+        heads = dims.num_heads
+        mixed = jax.random.normal(rng, (heads, heads))
+        return super().init_layer(rng, dims) | {"mixed": mixed}
+
+    def mix(self, params, weights, v, query, key):
+        return weighted_sum(jnp.einsum("bnts,nm->bmts", weights, params["mixed"]), v)
+
+
+class Headless(Sound):
+    """Forgets the axis of heads."""
+
+    def bias(self, params, query, key, scale):
+        return super().bias(params, query, key, scale)[:, 0]
+
+
+class TwoSlopes(Sound):
+    """A bias by the distance on each of two axes."""
+
+    num_axes: ClassVar[int] = 2
+
+    def bias(self, params, query, key, scale):
+        steps = sum(
+            (axis + 1) * jnp.abs(relative_positions(query, key, axis=axis))
+            for axis in range(2)
+        )
+        return -per_head(params["slopes"]) * steps.astype(jnp.float32)[:, None]
+
+
+class FirstAxisMoves(TwoSlopes):
+    """Looks at where the query is on the second axis, and does not say so."""
+
+    def bias(self, params, query, key, scale):
+        place = jnp.sin(query.positions[..., 1].astype(jnp.float32))
+        bias = super().bias(params, query, key, scale)
+        return bias * place[:, None, :, None]
+
+
 class Nameless(Sound):
     title: ClassVar[str] = ""
 
@@ -90,22 +133,46 @@ def test_a_sound_encoding_passes():
     testing.check_encoding(Sound())
 
 
+def test_one_of_several_axes_is_given_them():
+    testing.check_encoding(TwoSlopes())
+
+
 @pytest.mark.parametrize(
     ("faulty", "message"),
     [
         (ArrayIndex(), "differs|changes"),
-        (NotFinite(), "finite"),
+        (NotFinite(), "gradients of layer are not all finite"),
         (Leaking(), "depend on . of later tokens"),
         (Absolute(), "change results"),
         (FirstRow(), "depends on the positions of another"),
         (Modest(), "change nothing: it is shift_invariant"),
         (Skipping(), "keys in blocks differ .* carry_skips_hidden: True"),
+        (TalkingHeads(), r"keys in blocks differ from all at once \(mix of heads"),
+        (FirstAxisMoves(), "change results"),
         (Nameless(), "has no title"),
     ],
 )
 def test_a_fault_is_named(faulty, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_encoding(faulty)
+
+
+def test_a_bias_without_the_axis_of_heads_is_refused():
+    """It would take rows for heads, where there are as many."""
+    wanted = (
+        r"Headless.bias must return \[B=2, N=4, T=8, S=8\].* got \[2, 8, 8\]; .*None"
+    )
+    with pytest.raises(ValueError, match=wanted):
+        testing.check_encoding(Headless())
+    composed = (
+        r"Headless.bias must return \[B, N, T=8, S=8\], each or 1, got \[1, 8, 8\]"
+    )
+    with pytest.raises(ValueError, match=composed):
+        testing.run(
+            compose(Headless(), ALiBi()),
+            testing.example(compose(Headless(), ALiBi())),
+            tokens(8),
+        )
 
 
 def test_variants_change_one_setting_and_skip_what_is_refused():

@@ -12,8 +12,10 @@ from configs import base
 from experiments.analysis import __main__ as analysis
 from experiments.analysis import pictures as analysis_pictures
 from experiments.analysis.folders import runs_to_analyse
-from experiments.analysis.numbers import analyse_run, default_lengths
+from experiments.analysis.numbers import analyse_run, chosen_lengths, default_lengths
+from experiments.building.build import build
 from experiments.running import workdir
+from experiments.running.opening import Run
 from experiments.running.run import run_experiment
 
 QUIET = Console(quiet=True)
@@ -114,6 +116,17 @@ def test_of_a_study_the_first_trained_seed_of_each_setting_is_looked_into(tmp_pa
 def test_default_lengths_go_beyond_training():
     assert default_lengths(40) == [10, 20, 40, 60, 100, 200]
     assert min(default_lengths(2)) == 2
+
+
+@pytest.mark.fast
+def test_lengths_that_nobody_asked_for_are_those_that_have_positions(tmp_path):
+    table = {"encoding__name": "learned", "encoding__options": "max_position=8"}
+    config = workdir.plain(tiny(**table))
+    run = Run(config, build(config), tmp_path)
+    assert sorted(set(default_lengths(4))) == [2, 4, 6, 10, 20]
+    assert chosen_lengths(run, None) == [2, 4, 6]
+    with pytest.raises(ValueError, match="10 symbols are 11 tokens.* below 8 only"):
+        chosen_lengths(run, [4, 10])
 
 
 def test_what_has_no_attention_is_refused_alone_and_left_out_of_a_study(

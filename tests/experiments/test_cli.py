@@ -210,6 +210,16 @@ def test_options_of_the_command_itself_are_checked(texts, message):
         main.main(texts)
 
 
+def test_numbers_of_options_are_written_as_those_of_fields_are():
+    parser = command.parser("")
+    parser.add_argument("--samples", type=command.whole_number)
+    for text, number in {"512": 512, "2e4": 20_000, "1_000": 1000, "-1": -1}.items():
+        assert command.parse(parser, [f"--samples={text}"])[0].samples == number
+    for text in ("1.5", "many", "", "inf"):
+        with pytest.raises(command.UsageError, match="--samples: .* no whole number"):
+            command.parse(parser, [f"--samples={text}"])
+
+
 def test_errors_are_one_line_and_code_two_and_nothing_is_written(tmp_path):
     workdir = tmp_path / "run"
     done = subprocess.run(

@@ -154,6 +154,7 @@ def test_the_command_compares_folders_and_parts_of_one(tmp_path, capsys):
         (["{one}", "--first=task = 'x'"], "no evaluation row meets where"),
         (["{one}", "--first=nonsense("], "is no condition on rows"),
         (["{one}", "{one}", "--out=a.xls"], "must end in one of .csv, .json, .md"),
+        (["{one}", "--first=rows > 0", "--out={one}/none/a.csv"], "No such file or"),
     ],
 )
 def test_slips_are_told_in_a_line(tmp_path, capsys, words, message):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from configs import base
-from experiments import replay
+from experiments import main, replay
 from experiments.evaluate import evaluate_run
 from experiments.running import workdir
 
@@ -45,6 +45,18 @@ def test_a_folder_of_that_name_is_told_in_one_line(tmp_path):
     (tmp_path / "config.json").mkdir()
     with pytest.raises(ValueError, match=message(tmp_path, "Is a directory")):
         workdir.check_same(tmp_path, CONFIG)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_told_in_one_line(tmp_path):
+    """Nothing in it is damaged, so nothing is to be removed."""
+    folder = tmp_path / ("n" * 300)
+    for read in (lambda: workdir.check_same(folder, CONFIG), lambda: run_at(folder)):
+        with pytest.raises(ValueError, match=r"too long\)\. Choose another folder"):
+            read()
+
+
+def run_at(folder):
+    return main.main([f"--workdir={folder}"])
 
 
 def test_fields_that_a_run_needs_are_named(tmp_path):

@@ -31,6 +31,7 @@ from experiments.evaluation_sets.content import SetKey, content_hash, task_text
 from experiments.evaluation_sets.read import held_lengths, read_set, read_sets
 from experiments.results import store as results
 from experiments.running.run import run_experiment
+from experiments.running.storage import StorageError
 from ropejax.positions import Consecutive
 from ropejax.tasks import (
     ALL_TASKS,
@@ -326,6 +327,14 @@ def test_the_command_makes_sets_in_a_process_of_its_own(tmp_path):
     )
     sha256 = read_set(SetKey(EvenPairs(), 4, 3, 1), tmp_path).sha256
     assert sha256 in done.stdout
+
+
+@pytest.mark.fast
+def test_a_file_in_place_of_the_folder_is_told_in_one_line(tmp_path):
+    (tmp_path / "sets").write_text("mine")
+    words = ["--tasks=even_pairs", "--lengths=4", "--samples=2", "--compile_cache="]
+    with pytest.raises(StorageError, match=r"sets cannot be .* Remove the file that"):
+        evaluation_sets.main([*words, f"--data-dir={tmp_path / 'sets'}"])
 
 
 @pytest.mark.fast

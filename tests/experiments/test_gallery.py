@@ -146,6 +146,10 @@ def test_a_product_on_the_grid_is_that_of_both_offsets():
     waves = 10_000.0 ** (-2 * np.arange(PAIRS // 2) / PAIRS)
     each = np.cos(np.outer(np.arange(-3, 4), waves)).mean(axis=1)
     np.testing.assert_allclose(grid, (each[:, None] + each) / 2, atol=1e-5)
+    mixed = encodings.MixedRotary(directions="axes", max_wavelength=10_000.0)
+    np.testing.assert_allclose(
+        gallery_rotary.product_on_grid(mixed, 3), grid, atol=1e-5
+    )
 
 
 def test_position_alone_is_what_is_left_of_logits_without_content():
@@ -266,6 +270,11 @@ def test_what_only_multiplies_content_says_nothing_without_any():
     """FoPE's coefficients are learned, and of queries of zeros they make zeros."""
     found = {
         name: traits.speaks_alone(encodings.ENCODINGS[name]())
-        for name in ("fope", "alibi")
+        for name in ("fope", "soft_cap", "alibi", "kerple_weighted")
     }
-    assert found == {"fope": False, "alibi": True}
+    assert found == {
+        "fope": False,
+        "soft_cap": False,
+        "alibi": True,
+        "kerple_weighted": True,
+    }

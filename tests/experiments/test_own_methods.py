@@ -11,16 +11,25 @@ from experiments.building.build import build
 from experiments.building.methods import make_encoding
 from experiments.evaluation_sets.content import task_text
 from experiments.running.labels import run_id, run_labels
+from ropejax.masks import Causal, Window
 
 OWN = '''
 import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
+from ropejax.attention import Softmax
 from ropejax.encodings import Rotary
+from ropejax.masks import Causal, Window
+from ropejax.nn import LayerKind
+from ropejax.nn.patterns import Alike
+from ropejax.nn.query_key_norm import KeyNorm
+from ropejax.nn.row_scales import SSMax
 from ropejax.positions.base import Placement, PositionScheme
 from ropejax.tasks import EvenPairs
+from ropejax.training import Curriculum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +55,36 @@ class Doubled(PositionScheme):
 
 class Pairs(EvenPairs):
     """A task under another name."""
+
+
+class Plain(Softmax):
+    """A softmax under another name."""
+
+
+class OwnNorm(KeyNorm):
+    """A norm under another name."""
+
+
+class OwnScale(SSMax):
+    """A factor under another name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Near(Alike):
+    """Layers that see a window: how to train with a mask of one's own."""
+
+    width: int = 4
+
+    def __call__(self, encoding, num_layers, *, causal):
+        return (LayerKind(encoding, Causal() & Window(self.width - 1)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Odd(Curriculum):
+    """Odd lengths."""
+
+    def __call__(self, rng, step):
+        return 2 * jax.random.randint(rng, (), 0, (self.max_length + 1) // 2) + 1
 
 
 def function():
@@ -90,6 +129,30 @@ def test_all_three_are_built_and_named_in_results():
     assert labels["positions_title"] == "own_methods.Doubled(step=5)"
     assert "own_methods.Turned" in run_id(config.to_dict())
     assert task_text(experiment.recipe.task) == "own_methods.Pairs"
+
+
+def test_what_a_model_is_made_of_and_its_lengths_are_named_so_too():
+    experiment = build(
+        config_of(
+            model__normalizer="own_methods.Plain",
+            model__qk_norm="own_methods.OwnNorm",
+            model__row_scale="own_methods.OwnScale",
+            model__pattern="own_methods.Near",
+            model__pattern_options="width=3",
+            train__curriculum="own_methods.Odd",
+            train__max_length=5,
+        )
+    )
+    spec = experiment.recipe.model
+    weighting = spec.settings
+    made = weighting.normalizer, weighting.qk_norm, weighting.row_scale
+    assert [type(one).__name__ for one in made] == ["Plain", "OwnNorm", "OwnScale"]
+    assert spec.pattern[0].mask == Causal() & Window(2)
+    rngs = jax.random.split(jax.random.key(0), 50)
+    lengths = jax.vmap(experiment.recipe.curriculum, (0, None))(rngs, 0)
+    assert set(lengths.tolist()) == {1, 3, 5}
+    with pytest.raises(ValueError, match=r"derives from .*\.Normalizer"):
+        build(config_of(model__normalizer="own_methods.OwnNorm"))
 
 
 def test_compositions_take_them_too():

@@ -202,6 +202,16 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, name, number, message):
     assert str(stopped.value).startswith(f"{failed} cannot be written")
 
 
+def test_a_folder_whose_name_is_too_long_is_named(tmp_path):
+    """To ask whether there is such a folder is an error in itself."""
+    folder = tmp_path / ("n" * 300)
+    with (
+        pytest.raises(StorageError, match=r"too long\)\. Give it a shorter name"),
+        storage.explained(folder),
+    ):
+        folder.mkdir()
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 def test_a_run_in_a_folder_that_holds_none_ends_in_one_line():
     folder = "/proc/no_such_folder/run"

@@ -22,6 +22,7 @@ from experiments.running import workdir
 from experiments.running.interrupt import StoppedError
 from experiments.running.opening import open_run
 from experiments.running.run import run_experiment
+from experiments.running.storage import StorageError
 from experiments.study import __main__ as study
 from experiments.study import sweep
 from experiments.study import train as study_train
@@ -227,13 +228,7 @@ def test_a_stopped_study_goes_on_and_its_rows_are_those_of_the_whole(
     assert sum(folder.is_finished(run) for run in runs) == 2
     assert count(folder, runs, Claims(folder.claims)).running == 0
     assert work(tmp_path).done == 8
-    assert rows(tmp_path) == rows(finished)
-    # The point at step 8 is a mean over the steps since 7, where its process began.
-    points = [rows(folder, "training", POINT) for folder in (tmp_path, finished)]
-    at = lambda step: [[row for row in one if row[1] == step] for one in points]
-    for ours, theirs in (at(4), at(12)):
-        assert ours == theirs
-    assert sum(a != b for a, b in zip(*at(8), strict=True)) == 1
+    assert_like(tmp_path, finished)  # the point at step 8 too, begun at step 5
 
 
 def test_runs_whose_rows_are_damaged_are_scored_again_without_training(
@@ -347,6 +342,22 @@ def test_a_folder_of_another_study_is_refused(finished, tmp_path):
         study.main([f"--config={TINY}", f"--workdir={tmp_path}", "--compile_cache="])
 
 
+@pytest.mark.fast
+def test_a_study_and_a_single_run_share_no_folder(tmp_path):
+    """Their results would be one store, all of which a report counts."""
+    config = workdir.plain(tiny_study.get_config())
+    for name in ("run", "study"):
+        (tmp_path / name).mkdir()
+    workdir.write_config(tmp_path / "run", config)
+    words = [f"--config={TINY}", f"--workdir={tmp_path / 'run'}", "--compile_cache="]
+    with pytest.raises(ValueError, match="run holds a single run .* another --workdir"):
+        study.main(words)
+    StudyFolder(tmp_path / "study").begin("tiny", "python ...", ["a"])
+    with pytest.raises(ValueError, match="study holds a study .* another --workdir"):
+        workdir.check_same(tmp_path / "study", config)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+
+
 # The command
 
 
@@ -358,6 +369,16 @@ def test_a_dry_run_lists_programs_and_costs_and_makes_no_folder(tmp_path, capsys
     assert "8 runs of 2 programs; 0 done, 8 left." in printed
     assert "estimated, at 1.6e+10 operations a second of one CPU core" in printed
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_file_in_place_of_the_folder_is_told_in_one_line(tmp_path, more):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    words = [f"--config={TINY}", f"--workdir={file}", "--compile_cache="]
+    with pytest.raises(StorageError, match="file.* Remove the file that is where"):
+        study.main([*words, *more])
 
 
 @pytest.mark.fast

@@ -122,7 +122,8 @@ def test_a_model_scored_at_several_positions_is_trained_once():
     [
         ([], "no points"),
         ([{"task.nam": "x"}], r"sweep sets 'task\.nam': .*task\.name"),
-        ([{"train.steps": "many"}], r"train\.steps='many'"),
+        ([{"train.steps": "many"}], r"train\.steps must be a number, got 'many'"),
+        ([{"train.seed": 2.0}], r"must be an integer, got 2\.0; write 2\."),
         (
             [{}, {"train.steps": 99}],
             r"train\.steps, 12 and 99: a longer .* two studies",

@@ -30,7 +30,7 @@ SCHEMES = {name: scheme() for name, scheme in POSITIONS.items()} | {
     "coupled_shared": Coupled(64, per_sequence=False),
     "coupled_levels": CoupledLevels(separators=(PLUS, 11), base=Shifted()),
 }
-CONSTANT = {"consecutive", "shifted", "evenly_spaced"}
+CONSTANT = {"consecutive", "shifted", "evenly_spaced", "bipe"}
 LEAST = {"cape": -6}  # it shifts to either side
 
 

@@ -14,6 +14,7 @@ from ropejax.tasks import TEXT_TASKS, draws
 from ropejax.tasks.language import Language
 from ropejax.tasks.masked_text import MaskedText
 from ropejax.tasks.next_symbol import NextSymbol
+from ropejax.tasks.text import TextTask
 from ropejax.training.losses import batch_sums
 from tests.tasks.samples import UNOPTIMIZED
 
@@ -109,7 +110,10 @@ def test_words_follow_zipfs_law_and_phrases_repeat_as_often_as_told():
     assert np.mean(repeated) == pytest.approx(0.4, abs=0.03)
 
 
-TASKS = [MaskedText(), NextSymbol(), MaskedText(num_letters=2, rate=0.4, masked=0.5)]
+TASKS = [
+    *(MaskedText(), MaskedText(num_letters=2, rate=0.4, masked=0.5)),
+    *(NextSymbol(), NextSymbol(last=4)),
+]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -135,11 +139,21 @@ def test_the_next_symbol_is_asked_for_everywhere():
         np.testing.assert_array_equal(tokens[1:], targets[:-1])
 
 
+def test_the_last_symbols_alone_count_as_in_windows_that_slide():
+    """Of the same text, so that each has all symbols before it as context."""
+    whole, slid = drawn(NextSymbol()), drawn(NextSymbol(last=4))
+    np.testing.assert_array_equal(slid.tokens, whole.tokens)
+    at = np.arange(LONG)
+    wanted = (at < LENGTHS[:, None]) & (at >= LENGTHS[:, None] - 4)
+    np.testing.assert_array_equal(slid.score_mask, wanted)
+    np.testing.assert_array_equal(slid.targets, np.where(wanted, whole.targets, 0))
+
+
 @pytest.mark.parametrize("task", [MaskedText(), MaskedText(rate=0.4, masked=0.5)])
 def test_places_are_masked_by_berts_rules(task):
     batch = drawn(task)
     source = NextSymbol(
-        **{f.name: getattr(task, f.name) for f in dataclasses.fields(NextSymbol)}
+        **{f.name: getattr(task, f.name) for f in dataclasses.fields(TextTask)}
     )
     kinds = collections.Counter()
     for row, length in enumerate(LENGTHS.tolist()):
@@ -260,6 +274,7 @@ def test_training_never_reads_what_is_held_out_and_tests_nothing_else(tmp_path):
         (lambda: NextSymbol(repeat=1.0), "repeat must lie in 0 .. 1, 1 excluded"),
         (lambda: NextSymbol(num_letters=1), "num_letters=1"),
         (lambda: NextSymbol(num_words=0), "num_words must be at least 1"),
+        (lambda: NextSymbol(last=0), "last must be at least 1 symbol"),
         (lambda: NextSymbol(held_out=1.0), "held_out must lie in 0 .. 1"),
         (lambda: NextSymbol(held_out=0.2), "are for a file; give its path"),
         (lambda: NextSymbol(path=__file__, part="last"), "part must be training or"),

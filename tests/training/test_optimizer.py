@@ -32,6 +32,11 @@ pytestmark = pytest.mark.fast
         ({"max_grad_norm": -1.0}, "max_grad_norm must be positive .*, got -1.0"),
         ({"max_grad_norm": math.inf}, "max_grad_norm must be a finite number, got inf"),
         ({"b1": True}, "b1 must be a finite number, got True"),
+        # In float32 these are 1, 0, 0 and infinite.
+        ({"b2": 1 - 1e-9}, r"b2 must be in \[0, 1\), got 0.999999999"),
+        ({"eps": 1e-50}, "eps must be a number that float32 holds, .* got 1e-50"),
+        ({"weight_decay": 1e-39}, "weight_decay must be a number that float32 holds"),
+        ({"max_grad_norm": 1e39}, "max_grad_norm must be a number that float32 holds"),
     ],
 )
 def test_numbers_out_of_range_are_refused(numbers, message):
@@ -39,10 +44,10 @@ def test_numbers_out_of_range_are_refused(numbers, message):
         adam(1e-3, **numbers)
 
 
-@pytest.mark.parametrize("rate", [math.inf, math.nan])
-def test_a_rate_that_is_not_finite_is_refused(rate):
+@pytest.mark.parametrize("rate", [math.inf, math.nan, 1e39, 1e-46])
+def test_a_rate_that_is_infinite_or_nothing_in_float32_is_refused(rate):
     for make in (adam, lambda rate: schedule(rate, steps=5)):
-        with pytest.raises(ValueError, match="learning_rate must be a finite number"):
+        with pytest.raises(ValueError, match=r"^learning_rate must be a .*number"):
             make(rate)
 
 

@@ -204,11 +204,17 @@ def test_members_resume_together_from_where_each_was_killed(alone, tmp_path):
     train_population(ONE_BUCKET, MEMBERS, savers=savers[:2], **half)
     savers[1]._manager.delete(6)
     seen = []
+
+    def note(progress):
+        seen.append((progress.members, progress.step))
+        # Whoever notes metrics has them when what is saved with the state is made.
+        assert progress.step not in savers[progress.members[0]].steps()
+
     states = train_population(
         ONE_BUCKET,
         [*MEMBERS, MEMBERS[0]],
         savers=savers,
-        on_dispatch=lambda progress: seen.append((progress.members, progress.step)),
+        on_dispatch=note,
         **(SETTINGS | {"save_every": 2, "at_once": 2}),
     )
     # Back to step 4, which both have; not to 0, from where the third one starts.
@@ -281,6 +287,18 @@ def test_one_member_at_a_time_on_a_cpu():
     assert members_at_once(POPULATION, 100) == 1
     wider = dataclasses.replace(POPULATION.recipe, batch_size=8)
     assert step_bytes(wider) > step_bytes(POPULATION.recipe) > 0
+
+
+@pytest.mark.fast
+def test_a_loop_is_reckoned_like_as_many_rows_and_a_part_of_a_batch_alone():
+    recipe = POPULATION.recipe
+    twice = dataclasses.replace(recipe, batch_size=2 * recipe.batch_size)
+    looped = dataclasses.replace(
+        recipe, model=dataclasses.replace(recipe.model, loops=2)
+    )
+    in_parts = dataclasses.replace(twice, accumulate=2)
+    assert step_bytes(looped) == step_bytes(twice) > step_bytes(recipe)
+    assert step_bytes(in_parts) == step_bytes(recipe)
 
 
 @pytest.mark.fast
