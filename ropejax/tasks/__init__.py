@@ -19,11 +19,14 @@ from ropejax.tasks.compute_sqrt import ComputeSqrt
 from ropejax.tasks.copy_string import CopyString
 from ropejax.tasks.cycle_navigation import CycleNavigation
 from ropejax.tasks.duplicate_string import DuplicateString
+from ropejax.tasks.dyck import Dyck
 from ropejax.tasks.even_pairs import EvenPairs
+from ropejax.tasks.flip_flop import FlipFlop
 from ropejax.tasks.induction_heads import InductionHeads
 from ropejax.tasks.key_lookup import KeyLookup
 from ropejax.tasks.masked_text import MaskedText
 from ropejax.tasks.missing_duplicate_string import MissingDuplicateString
+from ropejax.tasks.mode import Mode
 from ropejax.tasks.modular_arithmetic import ModularArithmetic
 from ropejax.tasks.modular_arithmetic_brackets import ModularArithmeticBrackets
 from ropejax.tasks.next_symbol import NextSymbol
@@ -35,6 +38,7 @@ from ropejax.tasks.selective_copy import SelectiveCopy
 from ropejax.tasks.solve_equation import SolveEquation
 from ropejax.tasks.sort_numbers import SortNumbers
 from ropejax.tasks.stack_manipulation import StackManipulation
+from ropejax.tasks.word_problem import WordProblem
 
 TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
     {
@@ -71,6 +75,10 @@ MORE_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
         "key_lookup": KeyLookup,
         "associative_recall": AssociativeRecall,
         "induction_heads": InductionHeads,
+        "flip_flop": FlipFlop,
+        "word_problem": WordProblem,
+        "dyck": Dyck,
+        "mode": Mode,
     }
 )
 """Tasks of other papers by name."""

@@ -11,8 +11,8 @@ A row of a batch is laid out as
 
 where `o` is one placeholder symbol (`task.placeholder`) repeated once per output
 symbol: the model answers at the placeholders (Deletang et al. 2022, arXiv 2207.02098,
-appendix A). Tasks on text have no placeholders: their answers are read at symbols of
-the input itself (`Task.in_place`).
+appendix A). Tasks on text, and others if so set, have no placeholders: their answers
+are read at symbols of the input itself (`Task.in_place`).
 
 A row depends on its own key and its own length only; never on the batch size, on the
 other rows, or on how far the batch is padded: with JAX's default threefry keys, that
@@ -252,7 +252,8 @@ class Task(Settings):
         self, example: Example, length: Int[Array, ""], max_length: int
     ) -> Batch:
         """One row of input and padding, with its answers at symbols of the input."""
-        is_input = jnp.arange(self.num_tokens(max_length)) < length
+        num_inputs = self.input_length(length)
+        is_input = jnp.arange(self.num_tokens(max_length)) < num_inputs
         asked = is_input
         if example.score_mask is not None:
             asked = is_input & example.score_mask
@@ -261,7 +262,7 @@ class Task(Settings):
             targets=jnp.where(asked, example.targets, 0).astype(jnp.int32),
             target_mask=asked,
             score_mask=asked,
-            lengths=jnp.asarray(length, jnp.int32),
+            lengths=jnp.asarray(num_inputs, jnp.int32),
         )
 
 

@@ -13,6 +13,7 @@ import pytest
 from ropejax.tasks import ALL_TASKS, MORE_TASKS, TASKS, TEXT_TASKS
 from ropejax.tasks.scattered import chosen_places
 from tests.tasks.samples import UNOPTIMIZED, row
+from tests.tasks.state_oracles import dyck, flip_flop, mode, word_problem  # noqa: F401
 
 LENGTHS = np.array([1, 2, 3, 4, 5, 8, 11, 12] + [3, 8, 12] * 160)
 SMALL, LARGE = 12, 15
@@ -181,6 +182,10 @@ CASES = [
     "key_lookup num_keys=2, num_values=3",
     "associative_recall num_keys=4",
     "induction_heads vocab_size=4",
+    "word_problem group_name='A4xZ5', symbols='generators'",
+    "flip_flop p_write=0.25, p_read=0.25, p_ignore=0.5",
+    "dyck num_kinds=2, max_depth=3",
+    "mode vocab_size=3",
     "addition",
     "addition base=2, order='plain', widths='zeros', terminate=True",
     "addition operands=12, order='answer', widths='blanks'",
@@ -224,6 +229,7 @@ def test_rows_agree_with_plain_python_and_do_not_depend_on_padding(text):
 WRITTEN = {
     "addition": "0123456789+",
     "addition_scratchpad": "0123456789+",
+    "dyck": "([{<)]}>",
     "induction_heads": "0123456789ABCDEFG",
 }
 
@@ -273,6 +279,9 @@ def test_catalogues_keep_the_benchmark_apart():
         ("key_lookup num_values=4", 1 / 4),
         ("induction_heads vocab_size=4", 1 / 4),
         ("parity_scratchpad", 1 / 2),
+        ("flip_flop p_write=0.25, p_read=0.25, p_ignore=0.5", 1 / 2),
+        ("dyck num_kinds=2, max_depth=3", 1 / 2),
+        ("mode vocab_size=3", 1 / 3),
         ("addition base=2", None),
     ],
 )
@@ -302,6 +311,17 @@ def test_answers_cannot_be_guessed_without_the_input(text, expected):
         ("sort base=10, width=10", "base \\*\\* width must be at most"),
         ("parity_scratchpad scored='last'", "scored must be one of all, answer"),
         ("key_lookup num_keys=1", "num_keys=1"),
+        ("word_problem group_name='A6'", "got 'A6'. Did you mean 'A5' or 'A4'"),
+        ("word_problem symbols='generator'", "Did you mean 'generators'"),
+        ("word_problem answers='all'", "answers must be one of last, each"),
+        ("flip_flop p_ignore=0.98", "add up to 1, got 0.1, 0.1 and 0.98; give all"),
+        ("flip_flop p_write=-0.1, p_read=0.3", "must be at least 0 and add up to 1"),
+        ("flip_flop p_write=float('nan')", "must be at least 0 and add up to 1"),
+        ("flip_flop answers='reads'", "answers must be one of last, each"),
+        ("dyck max_depth=2", "max_depth must be at least 3, got 2"),
+        ("dyck max_depth=2**31", "max_depth must be at most 65536"),
+        ("dyck num_kinds=1", "num_kinds=1"),
+        ("mode vocab_size=1", "vocab_size=1"),
         ("addition base=1", "base=1"),
         ("addition operands=1", "operands must be at least 2"),
         ("addition order='backwards'", "order must be one of reversed, answer"),
