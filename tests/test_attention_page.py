@@ -3,8 +3,6 @@
 import pathlib
 import re
 
-import pytest
-
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "attention.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -20,7 +18,6 @@ def test_the_blocks_run_in_order(capsys):
     assert "auto: blockwise" in shown
 
 
-@pytest.mark.fast
 def test_the_page_has_its_blocks_and_links():
     assert len(BLOCKS) == 6
     targets = set(re.findall(r"\]\((?!http)([^)#]+)\)", PAGE))

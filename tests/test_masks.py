@@ -106,7 +106,6 @@ def test_random_keys_are_drawn_for_blocks_of_queries_not_for_pairs_of_blocks():
     assert drawn.memory_analysis().temp_size_in_bytes < 32 * 8 * 128 * 4 * 4
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("name", [*RULES, *MORE])
 def test_masks_keep_the_contract(name):
     mask = RULES[name][0] if name in RULES else MORE[name]

@@ -12,7 +12,6 @@ from ropejax.encodings import ENCODINGS, ALiBi, Encoding, Forgetting, Rotary, co
 from ropejax.masks import Causal, Window
 from ropejax.tokens import tokens
 
-pytestmark = pytest.mark.fast
 HEADS, WIDTH, LENGTH = 2, 8, 6
 
 

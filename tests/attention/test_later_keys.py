@@ -73,7 +73,6 @@ EARLIER = [
 ]
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("mask", LATER, ids=str)
 def test_a_mask_that_shows_a_later_key_is_refused(mask):
     with pytest.raises(ValueError, match=r"undefined for keys after.*masks.Causal"):
@@ -87,7 +86,6 @@ def test_a_mask_that_shows_a_later_key_is_refused(mask):
         jax.eval_shape(abstract)  # indices are traced here
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("mask", EARLIER, ids=str)
 def test_a_mask_of_earlier_keys_is_not(mask):
     assert later_key_seen(mask, tokens(LENGTH), tokens(LENGTH)) is None
@@ -103,7 +101,6 @@ def test_a_mask_of_earlier_keys_is_not(mask):
     assert traced == [None]
 
 
-@pytest.mark.fast
 def test_what_is_known_of_tokens_counts():
     seen = later_key_seen
     late = tokens(4, offset=12)
@@ -123,7 +120,6 @@ def test_what_is_known_of_tokens_counts():
     assert seen(beyond, tokens(16), tokens(16)) is None  # another check's affair
 
 
-@pytest.mark.fast
 def test_marks_count_where_they_are_known():
     mask = Causal() | Marked("prefix")
     of = lambda marks: tokens(4, streams={"prefix": jnp.array([marks])})
@@ -140,7 +136,6 @@ def test_marks_count_where_they_are_known():
     traced(jnp.zeros((1, 4), jnp.int32))
 
 
-@pytest.mark.fast
 def test_one_query_somewhere_may_be_the_last():
     @jax.jit
     def step(offset):
@@ -150,7 +145,6 @@ def test_one_query_somewhere_may_be_the_last():
     step(3)
 
 
-@pytest.mark.fast
 def test_long_sequences_are_asked_in_part():
     """Linear in length where the rule for blocks tells, bounded where it cannot."""
     assert later_key_seen(Causal(), tokens(2**20), tokens(2**20)) is None

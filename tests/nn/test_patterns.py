@@ -25,8 +25,6 @@ from ropejax.positions import Placement
 from ropejax.tokens import tokens as tokens_of
 from ropejax.training.starting import renamed
 
-pytestmark = pytest.mark.fast
-
 
 def spec_of(pattern, num_layers):
     dims = Dims(2, 2, 4, 8, num_layers, causal=True)

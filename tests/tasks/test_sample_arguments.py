@@ -7,8 +7,6 @@ import pytest
 
 from ropejax.tasks import ReverseString
 
-pytestmark = pytest.mark.fast
-
 TASK = ReverseString()
 
 
