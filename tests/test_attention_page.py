@@ -19,7 +19,7 @@ def test_the_blocks_run_in_order(capsys):
 
 
 def test_the_page_has_its_blocks_and_links():
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
     targets = set(re.findall(r"\]\((?!http)([^)#]+)\)", PAGE))
     assert targets == {"encodings.md", "masks.md", "engines.md"}
     for target in targets:

@@ -51,9 +51,10 @@ def _check_compiled(mask, where, whole, name) -> None:
 def _check_places(mask, where, whole, name) -> None:
     """Checks some of the queries against some of the keys, in another order."""
     draw = np.random.default_rng(0)
-    for size in (1, where.length // 2, where.length):
+    program = compiled(mask)
+    for size in (1, where.length // 2):
         rows, columns = (draw.permutation(where.length)[:size] for _ in range(2))
-        part = np.asarray(mask(where.permuted(rows), where.permuted(columns)))
+        part = np.asarray(program(where.permuted(rows), where.permuted(columns)))
         if (part != whole[..., rows, :][..., columns]).any():
             raise AssertionError(
                 f"{name} goes by where tokens are stored, or what is beside them; it "
