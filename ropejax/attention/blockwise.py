@@ -31,7 +31,7 @@ from ropejax.attention.visibility import (
     visible_pairs,
 )
 from ropejax.encodings.base import Encoding
-from ropejax.encodings.hook_shapes import checked
+from ropejax.encodings.hook_shapes import checked, outputs_of
 from ropejax.manual_axes import varying_like
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
@@ -186,7 +186,7 @@ def blockwise(
     if normalizer.measures:
         return out, lse
     out, lse = normalizer.finish(normalizer_params, out, lse)
-    out = encoding.outputs(params, out, whole_query).astype(dtype)
+    out = outputs_of(encoding, params, out, whole_query).astype(dtype)
     return (out, lse) if return_lse else out
 
 

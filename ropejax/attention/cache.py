@@ -152,12 +152,14 @@ class Cache:
         )
 
     def _overflows(self, size: int) -> str:
-        held = "" if isinstance(self.count, jax.core.Tracer) else f"{self.count} of "
+        known = not isinstance(self.count, jax.core.Tracer)
         if self.sinks is None:
+            holds = f"holds {self.count} tokens and " if known else ""
             return (
-                f"a cache of capacity {self.capacity} overflows: it holds "
-                f"{self.count} tokens and got {size} more."
+                f"a cache of capacity {self.capacity} overflows: it {holds}got {size} "
+                "more."
             )
+        held = f"{self.count} of " if known else ""
         return (
             f"a rolling cache takes one token at a time once it is full: it got {size} "
             f"more than {held}{self.capacity}, and queries of a chunk would miss keys "

@@ -13,7 +13,7 @@ from ropejax.attention.visibility import NEGATIVE as NEGATIVE
 from ropejax.attention.visibility import is_hidden, times_rows
 from ropejax.attention.visibility import visible_pairs as visible_pairs
 from ropejax.encodings.base import Encoding
-from ropejax.encodings.hook_shapes import checked
+from ropejax.encodings.hook_shapes import checked, outputs_of
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
 
@@ -72,7 +72,7 @@ def dense(
     values = encoding.values(params, v, key)
     out = encoding.mix(params, weights, values, query, key)
     checked(encoding, "mix", out, (*q.shape[:3], None))
-    out = encoding.outputs(params, out, query).astype(q.dtype)
+    out = outputs_of(encoding, params, out, query).astype(q.dtype)
     return (out, lse) if return_lse else out
 
 

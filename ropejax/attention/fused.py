@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ropejax.attention.reverse_only import reverse_only
 from ropejax.attention.windows import Reach, as_window
 from ropejax.encodings.base import Encoding
+from ropejax.encodings.hook_shapes import outputs_of
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
 
@@ -97,7 +98,7 @@ def fused(
         scale=scale,
     )
     out = splash(call) if platform == "tpu" else by_jax_nn(call, "cudnn")
-    return encoding.outputs(params, finished(call, out), query).astype(q.dtype)
+    return outputs_of(encoding, params, finished(call, out), query).astype(q.dtype)
 
 
 def translated(

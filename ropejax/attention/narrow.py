@@ -18,6 +18,7 @@ from ropejax.attention.reverse_only import reverse_only
 from ropejax.attention.windows import as_window
 from ropejax.encodings.base import Encoding
 from ropejax.encodings.bias_forms import NarrowBias
+from ropejax.encodings.hook_shapes import outputs_of
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
 
@@ -84,7 +85,7 @@ def narrow(
     arrays = Arrays(*floats, arrays.q_place, arrays.k_place)
     out = narrow_attention(kernel, arrays)[:, :, : query.length, :width]
     out = jnp.swapaxes(out, 1, 2).astype(dtype)
-    return encoding.outputs(params, out, query).astype(dtype)
+    return outputs_of(encoding, params, out, query).astype(dtype)
 
 
 def _of_heads(bias: NarrowBias, num_heads: int):

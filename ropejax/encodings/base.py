@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Float
 
 from ropejax.encodings.bias_forms import FactoredBias, NarrowBias
 from ropejax.encodings.heads import dot_product, weighted_sum
-from ropejax.encodings.hook_shapes import checked
+from ropejax.encodings.hook_shapes import check_views, checked
 from ropejax.settings import Settings, check_finite, make_tuples
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params, Rng
@@ -422,6 +422,7 @@ class Encoding(Settings):
         This is the one place where the order is written down; engines call it, methods
         do not override it.
         """
+        check_views(self, queries=q, keys=k)
         sizes = (q[0].shape[0], q[0].shape[2], query.length, key.length)
         product = self.product(params, q, k, query, key)
         logits = checked(self, "product", product, sizes) * scale

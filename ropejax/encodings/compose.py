@@ -310,12 +310,34 @@ class Compose(Encoding):
             if hook == "queries":
                 beside = part.rescaled(params[name], beside, own)
             made = [getattr(part, hook)(params[name], view, own) for view in views]
+            if made[0][0].shape[-1] != views[0].shape[-1]:
+                self._check_last(name)
             views = tuple(
                 view for some in made for view in some if not isinstance(view, Apart)
             )
             if isinstance(made[0][-1], Apart):
                 beside = beside | {name: made[0][-1]}
         return (*views, Apart(beside)) if beside else views
+
+    def _check_last(self, wide: str) -> None:
+        """Raises ValueError if parts after one that made views wider turn them."""
+        names = [name for name, _ in self.parts]
+        others = [name for name in names[names.index(wide) + 1 :] if self._turns(name)]
+        if others:
+            raise ValueError(
+                f"{wide} makes views of queries and keys of another width than heads, "
+                f"which {' and '.join(others)} cannot turn; put them before {wide}, or "
+                "leave one of them out."
+            )
+
+    def _turns(self, name: str) -> bool:
+        """Returns True if a part does more to queries than to multiply them."""
+        part = dict(self.parts)[name]
+        if isinstance(part, Compose):
+            return any(part._turns(inner) for inner, _ in part.parts)
+        kind = type(part)
+        factors = kind.rescaled is not Encoding.rescaled
+        return kind.queries is not Encoding.queries and not factors
 
     def _biased(self) -> list[tuple[str, Encoding]]:
         return [named for named in self.parts if named[1].has_bias]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.choices import positive
+from ropejax.encodings.compose import Compose
 from ropejax.encodings.kerple import Kerple
 from ropejax.encodings.linear import init_linear
 from ropejax.tokens import Tokens
@@ -38,7 +39,8 @@ class DAPE(Encoding):
     heads, f a network 2 N -> hidden -> N with a leaky ReLU of slope 0.01.
 
     Attributes:
-        inner: the encoding that gives the bias: KERPLE, ALiBi, FIRE, T5's, ...
+        inner: the encoding that gives the bias: KERPLE, ALiBi, FIRE, T5's, or several
+            of them composed.
         hidden: width of the network.
 
     Raises:
@@ -63,13 +65,11 @@ class DAPE(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(hidden=self.hidden)
-        kind = type(self.inner)
-        if kind.bias is Encoding.bias:
+        if not self.inner.has_bias:
             raise ValueError(f"inner must add a bias, got {self.inner!r}.")
-        more = [h for h in _HOOKS if getattr(kind, h) is not getattr(Encoding, h)]
-        if more:
+        if more := _more(self.inner):
             raise ValueError(
-                f"inner must do nothing but add a bias; {kind.title} also has "
+                f"inner must do nothing but add a bias; {self.inner.title} also has "
                 f"{', '.join(more)}."
             )
 
@@ -154,3 +154,13 @@ class DAPE(Encoding):
 def _across_heads(layer: Params, x: Float[Array, "B M T S"]) -> Float[Array, "B m T S"]:
     out = jnp.einsum("bmts,mn->bnts", x, layer["kernel"])
     return out + layer["bias"][None, :, None, None]
+
+
+def _more(encoding: Encoding) -> list[str]:
+    """The hooks of an encoding, or of its parts, that do more than add a bias."""
+    if isinstance(encoding, Compose):
+        return [hook for _, part in encoding.parts for hook in _more(part)]
+    kind = type(encoding)
+    return [
+        hook for hook in _HOOKS if getattr(kind, hook) is not getattr(Encoding, hook)
+    ]

@@ -152,7 +152,9 @@ def encodings_from_hf(
         transformers 5.24: the configs of its models, and where their attention turns.
 
     Departures:
-        Masks are not read: windows and chunks are the model's, by `ropejax.masks`.
+        Masks are not read: windows and chunks are the model's, by `ropejax.masks`; nor
+        are soft caps (`attn_logit_softcapping`, a `SoftCap` to compose with) and scales
+        of the softmax (`query_pre_attn_scalar`).
 
     Example:
         >>> config = {"model_type": "smollm3", "num_hidden_layers": 4, "head_dim": 64}

@@ -14,6 +14,7 @@ AXES = {
     "carry": "BNTS",
     "logits": "BNTS",
     "mix": "BTNH",
+    "outputs": "BTNH",
 }
 """What each axis of a result is: rows, heads, queries, keys, width."""
 
@@ -31,8 +32,13 @@ def checked(
         ones: True if an axis of 1 stands for each of them.
 
     Raises:
-        ValueError: if it has another shape.
+        ValueError: if it has another shape, or holds no numbers but True and False.
     """
+    if jnp.issubdtype(getattr(result, "dtype", float), bool):
+        raise ValueError(
+            f"{type(encoding).__name__}.{hook} must return numbers, got booleans; "
+            "what hides keys belongs in attention's mask."
+        )
     shape = jnp.shape(result)
     fits = len(shape) == len(sizes) and all(
         wanted is None or got == wanted or (ones and got == 1)
@@ -50,6 +56,22 @@ def checked(
         + f", got {list(shape)}"
         + _remedy(hook, shape, sizes)
     )
+
+
+def outputs_of(encoding, params, out: Array, query) -> Array:
+    """Returns what `outputs` makes of mixed values `[B, T, N, H]`, of that shape."""
+    made = encoding.outputs(params, out, query)
+    return checked(encoding, "outputs", made, (*out.shape[:3], None))
+
+
+def check_views(encoding, **views) -> None:
+    """Raises ValueError for what `queries` or `keys` returned, if it is no tuple."""
+    for hook, made in views.items():
+        if not isinstance(made, tuple | list):
+            raise ValueError(
+                f"{type(encoding).__name__}.{hook} must return a tuple of views, got "
+                f"{type(made).__name__}; (x,) is a tuple of x alone."
+            )
 
 
 def _remedy(hook: str, shape: Sequence[int], sizes: Sequence[int | None]) -> str:

@@ -16,6 +16,7 @@ from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params
 
 _HIDES = -5e29
+_LARGEST = 1e30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class SoftCap(Encoding):
         cap: the limit, in nats.
 
     Raises:
-        ValueError: if cap is not positive.
+        ValueError: if cap is not positive, or out of what float32 can divide by.
 
     References:
         Gemma Team (2024), "Gemma 2", arXiv:2408.00118, cap 50; transformers@006e869,
@@ -54,6 +55,12 @@ class SoftCap(Encoding):
     def __post_init__(self):
         super().__post_init__()
         positive(cap=self.cap)
+        if not 1 / _LARGEST <= self.cap <= _LARGEST:
+            raise ValueError(
+                f"cap must be between {1 / _LARGEST:.0e} and {_LARGEST:.0e}, got "
+                f"{self.cap}: float32 holds no quotients of logits and others; leave "
+                "the soft cap out where nothing should be capped."
+            )
 
     def logits(
         self, params: Params, logits: Logits, query: Tokens, key: Tokens

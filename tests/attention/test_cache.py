@@ -89,6 +89,8 @@ def chunk(size, start=0, seed=0):
 
 def test_overflow_is_refused_and_never_silent():
     cache = Cache.empty(*chunk(3), capacity=4).extended(*chunk(3))
+    with pytest.raises(ValueError, match="overflows: it got 5 more"):
+        jax.eval_shape(lambda cache: cache.extended(*chunk(5)), cache)
     with pytest.raises(ValueError, match="capacity 4 overflows: it holds 3 tokens"):
         cache.extended(*chunk(2, 3))
     with pytest.raises(ValueError, match="overflows"):

@@ -18,6 +18,7 @@ from ropejax.encodings import (
     GrapeM,
     Learned,
     LogScale,
+    PoPE,
     ReRoPE,
     Rotary,
     TransformerXL,
@@ -214,6 +215,30 @@ def test_a_carry_is_carried():
 def test_what_cannot_be_put_together_is_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    ("other", "first", "message"),
+    [
+        (CoPE(), True, "^pope makes views .* which other cannot turn; put them before"),
+        (Rotary(), True, "other cannot turn"),
+        (compose(CoPE(), LogScale()), True, "other cannot turn"),
+        (ReRoPE(window=2), False, None),
+        (CoPE(), False, None),
+        (compose(ALiBi(), LogScale()), True, None),
+    ],
+)
+def test_no_part_turns_what_pope_makes_of_queries(other, first, message):
+    """It is as wide as two heads: RoPE would turn magnitudes, others have no room."""
+    named = {"pope": PoPE(), "other": other}
+    both = compose(**dict(list(named.items())[:: 1 if first else -1]))
+    *_, params = params_of(both, tokens(4))
+    q = random(1, 4, 2, 8)
+    if message is None:
+        assert both.queries(params, q, tokens(4))[0].shape == (1, 4, 2, 16)
+        return
+    with pytest.raises(ValueError, match=message):
+        both.queries(params, q, tokens(4))
 
 
 def test_plain_rope_claims_no_product():

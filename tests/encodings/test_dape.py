@@ -12,6 +12,7 @@ from ropejax.encodings import (
     Rotary,
     T5Bias,
     WeightedKerple,
+    compose,
 )
 from ropejax.tokens import tokens
 from tests.encodings.additive_cases import dims
@@ -83,7 +84,30 @@ def test_promises_are_those_of_the_inner_encoding():
     assert DAPE(inner=Forgetting()).causal_only
 
 
-@pytest.mark.parametrize("inner", [Rotary(), WeightedKerple()])
-def test_an_inner_encoding_that_does_more_is_refused(inner):
-    with pytest.raises(ValueError, match="inner must"):
+@pytest.mark.parametrize(
+    ("inner", "message"),
+    [
+        (Rotary(), "inner must add a bias"),
+        (compose(ALiBi(), WeightedKerple()), "also has logits"),
+        (compose(ALiBi(), Rotary()), r"ALiBi \+ RoPE also has queries, keys"),
+    ],
+)
+def test_an_inner_encoding_that_does_more_is_refused(inner, message):
+    with pytest.raises(ValueError, match=message):
         DAPE(inner=inner)
+
+
+def test_biases_composed_are_one_bias():
+    where, logits = tokens(4), jax.random.normal(jax.random.key(0), (1, 2, 4, 4))
+    twice = ALiBi(slopes=(0.5, 0.25)), ALiBi(slopes=(1.0, 0.5))
+    one, both = DAPE(twice[1]), DAPE(compose(a=twice[0], b=twice[0]))
+    network = one.init_layer(jax.random.key(0), dims(2, 8))
+
+    def corrected(encoding):
+        inner = encoding.init_layer(jax.random.key(0), dims(2, 8))["inner"]
+        shared = encoding.init_shared(jax.random.key(0), dims(2, 8))
+        layer = network | {"inner": inner}
+        params = encoding.prepare(shared, layer, where, where, dims(2, 8))
+        return encoding.logits(params, logits, where, where)
+
+    np.testing.assert_allclose(corrected(both), corrected(one), atol=1e-5)

@@ -127,3 +127,6 @@ def test_a_cap_is_positive():
             SoftCap(cap)
     with pytest.raises(ValueError, match="cap"):
         SoftCap(float("inf"))
+    for cap in (1e300, 1e38, 1e-300):  # infinity; zeros; NaN of a logit of zero
+        with pytest.raises(ValueError, match="cap must be between 1e-30 and 1e.30"):
+            SoftCap(cap)

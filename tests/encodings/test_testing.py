@@ -175,6 +175,44 @@ def test_a_bias_without_the_axis_of_heads_is_refused():
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Turned(Encoding):
+    """Returns outputs as they are laid out within other libraries."""
+
+    def outputs(self, params, out, query):
+        return jnp.swapaxes(out, 1, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bare(Encoding):
+    """Forgets that views are a tuple: the first row would be the first view."""
+
+    def queries(self, params, q, query):
+        return q
+
+
+@dataclasses.dataclass(frozen=True)
+class Hiding(Encoding):
+    """Takes a bias for a mask: visible keys would get one nat more."""
+
+    def bias(self, params, query, key, scale):
+        return (key.index[:, None] <= query.index[..., None])[:, None]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "message"),
+    [
+        (Turned(), r"outputs must return \[B=2, T=8, N=4, H\], got \[2, 4, 8, 8\]"),
+        (Bare(), r"queries must return a tuple of views, .* \(x,\)"),
+        (Hiding(), "bias must return numbers, got booleans"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["dense", "blockwise"])
+def test_what_hooks_must_not_return_is_refused_by_every_engine(faulty, message, engine):
+    with pytest.raises(ValueError, match=message):
+        testing.run(faulty, testing.example(faulty), tokens(8), implementation=engine)
+
+
 def test_variants_change_one_setting_and_skip_what_is_refused():
     others = list(testing.variants(ALiBi()))
     assert ALiBi(tie_break=True) in others
