@@ -100,6 +100,20 @@ def parse(
     return given, rest
 
 
+def options(
+    made: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> argparse.Namespace:
+    """Returns the options of a command that takes nothing else.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    given, rest = parse(made, argv)
+    if rest:
+        raise UsageError(f"{rest[0]!r} is no argument of this command.")
+    return given
+
+
 def _option_meant(name: str, options: Sequence[str]) -> str:
     """Says which option or field of the config was perhaps meant, if any."""
     given = name.lstrip("-")

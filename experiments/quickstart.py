@@ -40,9 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="where everything is written (default: runs/quickstart, or "
         "runs/quickstart_short)",
     )
-    given, rest = command.parse(parser, argv)
-    if rest:
-        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
+    given = command.options(parser, argv)
     if given.seeds < 1:
         raise command.UsageError(f"--seeds must be at least 1, got {given.seeds}.")
     command.prepare_jax(given.compile_cache)

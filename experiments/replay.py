@@ -27,9 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="which step, counted from 0",
     )
-    given, rest = command.parse(parser, argv)
-    if rest:
-        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
+    given = command.options(parser, argv)
     if not given.workdir:
         raise command.UsageError("--workdir is missing; --help shows an example.")
     command.prepare_jax(given.compile_cache)

@@ -46,9 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="of examples, positions (1)",
     )
-    given, rest = command.parse(parser, argv)
-    if rest:
-        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
+    given = command.options(parser, argv)
     if not given.workdir:
         raise command.UsageError("WORKDIR is missing; --help shows an example.")
     asked = None

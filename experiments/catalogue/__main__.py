@@ -239,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     parser = command.parser(__doc__)
     parser.add_argument("--page", choices=pages, default="encodings", help="which one")
-    given, _ = command.parse(parser, argv)
+    given = command.options(parser, argv)
     command.prepare_jax(given.compile_cache)
     sys.stdout.write(pages[given.page]())
     return 0

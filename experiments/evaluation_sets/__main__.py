@@ -60,9 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="of the examples (1)",
     )
-    given, rest = command.parse(parser, argv)
-    if rest:
-        raise command.UsageError(f"{rest[0]!r} is no argument of this command.")
+    given = command.options(parser, argv)
     for name in ("tasks", "lengths", "data_dir"):
         if getattr(given, name) is None:
             option = name.replace("_", "-")

@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", metavar="NAME,...", help="what to draw; all if absent"
     )
-    given, _ = command.parse(parser, argv)
+    given = command.options(parser, argv)
     if given.out is None:
         raise command.UsageError("--out is missing; --help shows an example.")
     command.prepare_jax(given.compile_cache)

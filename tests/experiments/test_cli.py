@@ -3,6 +3,7 @@
 Fault B23: a mistyped setting must never be dropped in silence.
 """
 
+import importlib
 import json
 import pathlib
 import subprocess
@@ -321,3 +322,17 @@ def test_help_explains_every_field_and_lists_every_name(capsys):
         assert len(line.split()) >= 3
     for name in ("reverse_string", "transformer_xl", "evenly_spaced", "--workdir"):
         assert name in printed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("analysis.__main__", "catalogue.__main__", "evaluation_sets.__main__"),
+        *("gallery.__main__", "quickstart", "replay"),
+    ],
+)
+def test_what_is_no_option_is_not_left_out_in_silence(name):
+    program = importlib.import_module(f"experiments.{name}")
+    words = ["folder", "rope"] if name.startswith("analysis") else ["rope"]
+    with pytest.raises(command.UsageError, match="'rope' is no argument of this com"):
+        program.main(words)

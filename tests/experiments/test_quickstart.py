@@ -75,7 +75,10 @@ def test_make_takes_short_by_its_value(value, short):
 
 
 @pytest.mark.slow
-def test_the_short_form_shows_table_and_picture_and_then_knows_them(tmp_path, capsys):
+def test_the_short_form_shows_table_and_picture_and_then_knows_them(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "120")  # in fewer, long names go on in a next line
     texts = ["--short", f"--workdir={tmp_path}", "--compile_cache="]
     assert quickstart_command.main(texts) == 0
     printed = capsys.readouterr().out
