@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Int, Shaped
 
 from ropejax.encodings.angles import rotary_frequencies
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_axes, check_choice, positive
 from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.encodings.rotary_base import Pairs
@@ -47,11 +47,7 @@ class MultiAxisRotary(RotaryAttention):
         """Returns the position that each pair turns by."""
         if positions.ndim == 2:
             return positions[..., None]
-        if positions.shape[-1] != self.num_axes:
-            raise ValueError(
-                f"{self.title} takes positions on {self.num_axes} axes, got shape "
-                f"{positions.shape}."
-            )
+        check_axes(self.title, positions, self.num_axes)
         return jnp.take(positions, jnp.asarray(axis), axis=-1)
 
 

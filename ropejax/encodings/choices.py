@@ -1,7 +1,9 @@
-"""Refusing settings outside their range, and saying what would be right."""
+"""Refusing settings and positions out of range, and saying what would be right."""
 
 import difflib
 from collections.abc import Iterable
+
+from jaxtyping import Array
 
 
 def check_choice(argument: str, value: str, allowed: Iterable[str]) -> None:
@@ -27,3 +29,18 @@ def not_negative(**numbers: float | int) -> None:
     for name, number in numbers.items():
         if not number >= 0:
             raise ValueError(f"{name} must be at least 0, got {number}.")
+
+
+def check_axes(title: str, positions: Array, count: int) -> None:
+    """Raises ValueError unless positions `[B, L, A]` are on so many axes.
+
+    Args:
+        title: of the encoding that takes them.
+        positions: of queries or keys.
+        count: A.
+    """
+    if positions.shape[-1] != count:
+        raise ValueError(
+            f"{title} takes positions on {count} axes, got shape {positions.shape}; "
+            f"give {count}, or choose axes={positions.shape[-1]} where it has them."
+        )

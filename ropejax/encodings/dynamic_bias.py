@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Shaped
 
 from ropejax.encodings.base import Dims, Encoding
-from ropejax.encodings.choices import check_choice, positive
+from ropejax.encodings.choices import check_axes, check_choice, positive
 from ropejax.encodings.linear import init_linear
 from ropejax.encodings.relative_terms import relative_bias
 from ropejax.tokens import Tokens, relative_positions
@@ -122,11 +122,7 @@ class DynamicBias(Encoding):
                 params, jnp.repeat(d[..., None], self.axes, axis=-1)
             )
             return relative_bias(of_equal, query, key)
-        if query.positions.shape[-1] != self.axes:
-            raise ValueError(
-                f"{self.title} takes positions on {self.axes} axes, got shape "
-                f"{query.positions.shape}; set axes={query.positions.shape[-1]}."
-            )
+        check_axes(self.title, query.positions, self.axes)
         each = [relative_positions(query, key, axis) for axis in range(self.axes)]
         return self.of_offsets(params, jnp.stack(each, axis=-1))
 

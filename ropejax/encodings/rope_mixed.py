@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ropejax.encodings.angles import pair_angles, rotary_frequencies
 from ropejax.encodings.base import Dims, Encoding, Views
-from ropejax.encodings.choices import check_choice
+from ropejax.encodings.choices import check_axes, check_choice
 from ropejax.encodings.rotation import LAYOUTS, Layout, rotate
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
@@ -140,11 +140,7 @@ class MixedRotary(Encoding):
         positions = where.positions
         if positions.ndim == 2:
             positions = jnp.repeat(positions[..., None], self.axes, axis=-1)
-        if positions.shape[-1] != self.axes:
-            raise ValueError(
-                f"{self.title} takes positions on {self.axes} axes, got shape "
-                f"{positions.shape}."
-            )
+        check_axes(self.title, positions, self.axes)
         frequencies = params["frequencies"].astype(jnp.float32)
         angles = sum(
             pair_angles(positions[..., axis, None, None], frequencies[axis])

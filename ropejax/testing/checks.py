@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.masks import Lambda
+from ropejax.testing.described import check_described
 from ropejax.testing.running import DIMS, Inputs, compiled, example, run
 from ropejax.tokens import Tokens, tokens
 
@@ -49,17 +50,9 @@ def check_encoding(
 
 def check_description(encoding: Encoding) -> None:
     """Raises AssertionError unless an encoding is described, frozen and hashable."""
-    kind = type(encoding).__name__
-    for name in ("title", "summary"):
-        if not getattr(encoding, name):
-            raise AssertionError(f"{kind} has no {name}.")
+    check_described(encoding, "title", "summary")
     if "\n" in encoding.summary:
-        raise AssertionError(f"The summary of {kind} is longer than a line.")
-    same = dataclasses.replace(encoding)
-    if encoding != same or hash(encoding) != hash(same):
-        raise AssertionError(f"Equal settings of {kind} do not compare or hash equal.")
-    if not type(encoding).__dataclass_params__.frozen:
-        raise AssertionError(f"{kind} is not a frozen dataclass.")
+        raise AssertionError(f"The summary of {encoding!r} is longer than a line.")
 
 
 def variants(encoding: Encoding) -> Iterator[Encoding]:

@@ -1,10 +1,9 @@
 """Checks that hold a mask to what engines rely on."""
 
-import dataclasses
-
 import numpy as np
 
 from ropejax.masks import Mask
+from ropejax.testing.described import check_described
 from ropejax.testing.running import compiled
 from ropejax.tokens import Tokens, tokens
 
@@ -25,9 +24,7 @@ def check_mask(mask: Mask, where: Tokens | None = None) -> None:
     """
     where = tokens(48) if where is None else where
     name = repr(mask)
-    same = dataclasses.replace(mask)
-    if mask != same or hash(mask) != hash(same):
-        raise AssertionError(f"Equal settings of {name} do not compare or hash equal.")
+    check_described(mask)
     length = where.length
     whole = np.asarray(mask(where, where))
     if whole.dtype != bool:

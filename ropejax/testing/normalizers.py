@@ -1,6 +1,5 @@
 """Checks that hold a normalizer to what engines rely on."""
 
-import dataclasses
 import functools
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 from ropejax.attention.normalizers import Normalizer
 from ropejax.encodings.base import Encoding
 from ropejax.masks import Causal, Lambda
+from ropejax.testing.described import check_described
 from ropejax.testing.running import DIMS, compiled, example, run
 from ropejax.tokens import Tokens, tokens
 
@@ -29,11 +29,7 @@ def check_normalizer(normalizer: Normalizer, *, tolerance: float = 2e-5) -> None
         tolerance: of float32 results, relative to the largest output.
     """
     name = repr(normalizer)
-    same = dataclasses.replace(normalizer)
-    if normalizer != same or hash(normalizer) != hash(same):
-        raise AssertionError(f"Equal settings of {name} do not compare or hash equal.")
-    if not normalizer.summary:
-        raise AssertionError(f"{name} has no summary.")
+    check_described(normalizer, "summary")
     inputs = example(Encoding(), length=_LENGTH)
     inputs["normalizer"] = normalizer.init_layer(DIMS.num_heads)
     normalizer.check(inputs["normalizer"], DIMS.num_heads)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ropejax.positions.base import Placement, PositionScheme
+from ropejax.testing.described import check_described
 from ropejax.testing.running import compiled
 
 _LAYERS = 3
@@ -32,7 +33,7 @@ def check_positions(
         tokens: symbols `[4, num_tokens]` of a task, for schemes that read them; zeros
             if None.
     """
-    _check_description(scheme)
+    check_described(scheme, "title", "summary")
     scheme.check(2 * num_tokens)
     check = _Check(scheme, num_tokens, tokens)
     lengths = [num_tokens, num_tokens // 2, num_tokens, 1]
@@ -48,18 +49,6 @@ def check_positions(
         check.same(base, wide, [row], length, "the padding")
     check.rows(base)
     check.keys(base, lengths)
-
-
-def _check_description(scheme: PositionScheme) -> None:
-    name = repr(scheme)
-    for field in ("title", "summary"):
-        if not getattr(scheme, field):
-            raise AssertionError(f"{name} has no {field}.")
-    if not type(scheme).__dataclass_params__.frozen:
-        raise AssertionError(f"{name} is not a frozen dataclass.")
-    same = dataclasses.replace(scheme)
-    if scheme != same or hash(scheme) != hash(same):
-        raise AssertionError(f"Equal settings of {name} do not compare or hash equal.")
 
 
 @dataclasses.dataclass(frozen=True)

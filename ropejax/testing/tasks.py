@@ -1,6 +1,5 @@
 """Checks that hold a task to what training and evaluation rely on."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ropejax.tasks.base import Batch, Task
+from ropejax.testing.described import check_described
 from ropejax.testing.running import compiled
 
 Oracle = Callable[[list[int]], Sequence[int]]
@@ -35,7 +35,7 @@ def check_task(
             not compared.
     """
     name = repr(task)
-    _check_description(task, name)
+    check_described(task, "title", "summary")
     lengths = [n for n in range(1, max_length + 1) if _exists(task, n)]
     if not lengths or lengths[-1] != max_length:
         raise AssertionError(f"{name}: there is no example of {max_length=}.")
@@ -66,17 +66,6 @@ def check_task(
     other = _on_host(draw(jax.random.key(1), each))
     if all(map(np.array_equal, batch, other)):
         raise AssertionError(f"{name}: another key gives the same batch.")
-
-
-def _check_description(task: Task, name: str) -> None:
-    for field in ("title", "summary"):
-        if not getattr(task, field, ""):
-            raise AssertionError(f"{name} has no {field}.")
-    if not type(task).__dataclass_params__.frozen:
-        raise AssertionError(f"{name} is not a frozen dataclass.")
-    same = dataclasses.replace(task)
-    if task != same or hash(task) != hash(same):
-        raise AssertionError(f"Equal settings of {name} do not compare or hash equal.")
 
 
 def _exists(task: Task, length: int) -> bool:
