@@ -20,6 +20,7 @@ from experiments.report.summaries import (
     by_task,
     settings_of,
 )
+from experiments.running.workdir import STUDY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +191,7 @@ def of_studies(
     """
     lines = []
     for store in stores:
-        study = _study(store.parent / "study.json")
+        study = _study(store.parent / STUDY)
         order = study.get("order")
         done = {path.stem for path in (store.parent / "done").glob("[!.]*.json")}
         done = done if order is None else done & {*order}

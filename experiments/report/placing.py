@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from experiments.report.levels import base_name
 from experiments.report.published_parts import published_part
 from experiments.report.summaries import RunSummary, Setting
+from experiments.running.workdir import STUDY
 
 PUBLISHED = (
     *("none", "sinusoidal", "transformer_xl", "alibi", "rope", "learned"),
@@ -49,7 +50,7 @@ def sweeps_of(stores: Iterable[pathlib.Path]) -> list[list[str]]:
     found = []
     for store in stores:
         try:
-            order = json.loads((store.parent / "study.json").read_text())["order"]
+            order = json.loads((store.parent / STUDY).read_text())["order"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         found.append(order)
