@@ -15,7 +15,9 @@ part of the runs and then helps with the others:
 --dry-run lists the runs, their order and what they cost, and trains nothing.
 """
 
+import errno
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -251,12 +253,23 @@ def _spawn(folder, runs, workers: int, shard: tuple[int, int], words, console):
         raise
     for process, log in zip(started, logs, strict=True):
         if process.returncode == storage.CODE:
-            *_, last = log.read_text().splitlines()
-            raise storage.StorageError(last.removeprefix("error: "))
+            raise storage.StorageError(_reason(log, folder.path))
     for at, process in enumerate(started, start=1):
         if process.returncode not in (0, 1):  # 1: a run failed, which is told below
             console.print(f"worker {at} ended with {process.returncode}; see its log")
     return count(folder, runs, claims)
+
+
+def _reason(log: pathlib.Path, folder: pathlib.Path) -> str:
+    """Why a worker could not write, from its log, which lies on the same disk."""
+    *_, last = ["", *log.read_text().splitlines()]
+    if last.startswith("error: "):
+        return last.removeprefix("error: ")
+    full = os.strerror(errno.ENOSPC)
+    return (
+        f"{folder} cannot be written ({full}, it seems: {log} is cut off). Free space "
+        "on its disk; the same command then goes on, and nothing is lost."
+    )
 
 
 def _end_with_parent(parent: int) -> None:

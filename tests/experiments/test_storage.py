@@ -324,3 +324,15 @@ def test_a_full_disk_stops_a_study_and_gives_no_run_up(small_disk, tmp_path, cap
     ]
     assert scores[0] == scores[1]
     assert len(scores[0]) == 4 * 3  # two rates, two seeds; three lengths
+
+
+@pytest.mark.parametrize("cut", ["", "train 12/12\n    r", "train 12/12\n"])
+def test_a_log_that_the_full_disk_cut_off_too_is_made_sense_of(tmp_path, cut):
+    """A worker's last words are in its log, which lies on the disk that is full."""
+    log = tmp_path / "worker.log"
+    log.write_text(cut)
+    told = study._reason(log, tmp_path)
+    assert told.startswith(f"{tmp_path} cannot be written (No space left on device")
+    assert f"{log} is cut off" in told
+    log.write_text(cut + "\nerror: a folder cannot be written.\n")
+    assert study._reason(log, tmp_path) == "a folder cannot be written."
