@@ -25,10 +25,6 @@ from tests.compiled_programs import kept_in
 from tests.experiments.process_pair import ROOT, SMALL, saved_steps
 
 QUIET = Console(quiet=True)
-ORBAX_LEAVES_THREADS = pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)
-"""A save that fails ends while some of its threads still report to it."""
 STEPS = 4
 TINY = str(ROOT / "tests" / "experiments" / "tiny_study.py")
 
@@ -106,7 +102,6 @@ def contents(folder) -> dict:
     return {path: path.read_bytes() for path in files}
 
 
-@ORBAX_LEAVES_THREADS
 def test_a_checkpoint_that_does_not_fit_stops_the_run_and_spoils_nothing(
     tmp_path, straight, half
 ):
@@ -142,7 +137,6 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@ORBAX_LEAVES_THREADS
 def test_a_full_disk_stops_the_run_and_spoils_nothing(small_disk, straight, half):
     """Real ENOSPC, and then another file is removed."""
     ballast = small_disk / "ballast"
@@ -292,7 +286,6 @@ def test_other_errors_are_left_alone(tmp_path):
 # Studies
 
 
-@ORBAX_LEAVES_THREADS
 def test_a_full_disk_stops_a_study_and_gives_no_run_up(small_disk, tmp_path, capsys):
     """With one worker or two; once there is space, the same command ends the study."""
     words = [f"--config={TINY}:tasks=1", "--compile_cache="]

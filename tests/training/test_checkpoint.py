@@ -342,7 +342,6 @@ def empty_the_folder(path):
             file.unlink()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "damage",
     [
