@@ -1,7 +1,8 @@
 """Where padding stands in rows, as far as that is known before compilation."""
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from ropejax.concrete import known_values
 
@@ -30,6 +31,17 @@ def padding_between(valid: Bool[Array, "#B L"] | None) -> bool:
     begun = np.maximum.accumulate(known, axis=1)
     going_on = np.maximum.accumulate(known[:, ::-1], axis=1)[:, ::-1]
     return bool(np.any(~known & begun & going_on))
+
+
+def real_first(valid: Bool[Array, "#B L"]) -> Int[Array, "#B L"]:
+    """Returns the place of each token in its row with all padding moved behind.
+
+    Args:
+        valid: False at padding.
+    """
+    counted = lambda which: jnp.cumsum(which.astype(jnp.int32), axis=1) - 1
+    real = counted(valid)
+    return jnp.where(valid, real, real[:, -1:] + 1 + counted(~valid))
 
 
 def check_padding_behind(valid: Bool[Array, "#B L"] | None) -> None:

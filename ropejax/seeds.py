@@ -7,6 +7,9 @@ cut, and would silently be the same as a smaller one.
 import numbers
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from ropejax.whole_numbers import whole_number
 
 MAX_SEED = 2**31 - 1
@@ -39,3 +42,14 @@ def whole_seed(name: str, seed: Any) -> int:
     seed = whole_number(name, seed)
     check_seed(name, seed)
     return seed
+
+
+def check_key(rng: Any) -> None:
+    """Raises ValueError unless `rng` is one PRNG key, old-style or new-style."""
+    dtype, shape = getattr(rng, "dtype", None), getattr(rng, "shape", None)
+    new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((new and shape == ()) or (dtype == jnp.uint32 and shape in ((2,), (4,)))):
+        raise ValueError(
+            "rng must be one PRNG key, such as jax.random.key(0), got "
+            f"{rng!r} of type {type(rng).__name__}."
+        )

@@ -115,7 +115,7 @@ class Tokens:
 def tokens(
     length: int,
     *,
-    offset: int | Int[Array, ""] = 0,
+    offset: int | Int[Array, ""] | Int[Array, "#B 1"] = 0,
     positions: Shaped[Array, "#B L"] | Shaped[Array, "#B L A"] | None = None,
     segments: Int[Array, "#B L"] | None = None,
     valid: Bool[Array, "#B L"] | None = None,
@@ -129,7 +129,8 @@ def tokens(
 
     Args:
         length: number of tokens (static).
-        offset: index of the first one: in decoding, the number of cached tokens.
+        offset: index of the first one: in decoding, the number of cached tokens. Of
+            each row its own, `[B, 1]`.
         positions: positions in tokens, `[B or 1, L]` or `[B or 1, L, A]`; the index if
             None.
         segments: segment of each token, `[B or 1, L]`.
@@ -146,24 +147,25 @@ def tokens(
         the padding on the left.
 
     Raises:
-        ValueError: if an array is of another shape or type, or has another number of
-            rows than others, the table of distances does not begin with 0 or reach from
-            the first token to the last, `left_padded` lacks `valid`, known `valid` has
-            padding on the left that is not declared, or, where positions are not given,
-            between tokens, a known position or distance is NaN or infinite (one that is
-            traced makes NaN of what it meets), a number is known to leave +-2^31
-            (traced integers beyond wrap around) or to be no float32, or positions are
-            no numbers (booleans) or floating-point of less than 32 bits.
+        ValueError: if an array, or the offset, is of another shape or type, or has
+            another number of rows than others, the table of distances does not begin
+            with 0 or reach from the first token to the last, `left_padded` lacks
+            `valid`, known `valid` has padding on the left that is not declared, or,
+            where positions are not given, between tokens, a known position or distance
+            is NaN or infinite (one that is traced makes NaN of what it meets), a number
+            is known to leave +-2^31 (traced integers beyond wrap around) or to be no
+            float32, or positions are no numbers (booleans) or floating-point of less
+            than 32 bits.
     """
     length = whole_number("length", length, least=0)
     index = jnp.arange(length, dtype=jnp.int32)[None] + _first_index(offset, length)
     consecutive = positions is None
-    positions, segments, valid, distances = (
-        _as_array(given) for given in (positions, segments, valid, distances)
-    )
-    streams = streams and {name: _as_array(ids) for name, ids in streams.items()}
+    positions = _as_array("positions", positions)
+    segments = _as_array("segments", segments)
+    valid, distances = _as_array("valid", valid), _as_array("distances", distances)
+    streams = streams and {name: _as_array(name, ids) for name, ids in streams.items()}
     given = {"positions": positions, "segments": segments, "valid": valid}
-    _check_arrays(length, given | dict(streams or {}), distances)
+    _check_arrays(length, given | dict(streams or {}), distances, offset)
     places = {"positions": positions, "distances": distances, **(streams or {})}
     for name, array in places.items():
         if array is not None:
@@ -201,16 +203,29 @@ def tokens(
     return made
 
 
-def _as_array(given: Any) -> Any:
+def _as_array(name: str, given: Any) -> Any:
     """Returns nested lists as an array, of numpy where their values are known."""
     if not isinstance(given, list | tuple):
         return given
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(given))
-    return (jnp if traced else np).asarray(given)
+    leaves = jax.tree.leaves(given, is_leaf=lambda leaf: leaf is None)
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    try:
+        array = (jnp if traced else np).asarray(given)
+    except ValueError:
+        raise ValueError(
+            f"{name} has rows of unlike lengths: {given!r}; pad them, and say where "
+            "with valid."
+        ) from None
+    if array.dtype.kind not in "biufV":  # V: floating-point types of JAX's own
+        raise ValueError(f"{name} must be numbers within int32, got {given!r}.")
+    return array
 
 
 def _check_arrays(
-    length: int, arrays: dict[str, Any], distances: Shaped[Array, "#B n"] | None
+    length: int,
+    arrays: dict[str, Any],
+    distances: Shaped[Array, "#B n"] | None,
+    offset: int | Int[Array, "..."],
 ) -> None:
     """Refuses arrays that do not describe so many tokens of one batch."""
     arrays = {name: array for name, array in arrays.items() if array is not None}
@@ -228,6 +243,8 @@ def _check_arrays(
             )
         arrays["distances"] = distances
     rows = {name: array.shape[0] for name, array in arrays.items()}
+    if jnp.ndim(offset):
+        rows["offset"] = jnp.shape(offset)[0]
     if len(set(rows.values()) - {1}) > 1:
         raise ValueError(
             f"arrays must have a row for each sequence of one batch, or a single one "
@@ -235,10 +252,18 @@ def _check_arrays(
         )
 
 
-def _first_index(offset: int | Int[Array, ""], length: int) -> int | Int[Array, ""]:
+def _first_index(
+    offset: int | Int[Array, "..."], length: int
+) -> int | Int[Array, "..."]:
     """Returns the offset, small enough for the indices of all tokens if it is known."""
     if not jnp.issubdtype(getattr(offset, "dtype", type(offset)), jnp.integer):
         raise ValueError(f"offset must be an integer, got {offset}.")
+    shape = jnp.shape(offset)
+    if shape not in ((), (1,)) and (len(shape) != 2 or shape[1] != 1):
+        raise ValueError(
+            "offset must be one number, or [B, 1] with one for each row, got shape "
+            f"{shape}{'; give offset[:, None]' if len(shape) == 1 else ''}."
+        )
     known = known_values(offset)
     if known is not None and known.size:
         last, limits = int(known.max()) + max(length, 1) - 1, np.iinfo(np.int32)

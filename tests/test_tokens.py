@@ -132,11 +132,32 @@ def test_arrays_of_the_wrong_length_are_refused():
             {"positions": np.zeros((2, 3), int), "valid": np.ones((3, 3), bool)},
             "single one for all, got rows {'positions': 2, 'valid': 3}",
         ),
+        (
+            {"offset": np.zeros((2, 1), int), "valid": np.ones((3, 3), bool)},
+            "single one for all, got rows {'valid': 3, 'offset': 2}",
+        ),
+        ({"offset": np.arange(3)}, r"offset must be .* offset\[:, None\]"),
+        ({"offset": np.zeros((2, 3), int)}, r"offset must be .* shape \(2, 3\)"),
+        ({"positions": [[2**64, 0, 1]]}, "positions must be numbers within int32"),
+        ({"positions": [[0, None, 1]]}, "positions must be numbers"),
+        ({"streams": {"digit": [["a", "b", "c"]]}}, "digit must be numbers"),
+        ({"positions": [[0, 1, 2], [0]]}, "positions has rows of unlike lengths"),
     ],
 )
 def test_arrays_of_another_kind_are_refused_by_name(given, message):
     with pytest.raises(ValueError, match=message):
         tokens(3, **given)
+
+
+@pytest.mark.fast
+def test_each_row_may_start_at_an_index_of_its_own():
+    """One for each of B tokens in a row would leave a gap in consecutive order."""
+    starts, start_at = jnp.array([[3], [5]]), lambda offset: tokens(2, offset=offset)
+    for side in (start_at(starts), jax.jit(start_at)(starts)):
+        np.testing.assert_array_equal(side.index, [[3, 4], [5, 6]])
+        np.testing.assert_array_equal(side.positions, [[3, 4], [5, 6]])
+    with pytest.raises(ValueError, match="offset must be one number"):
+        jax.jit(start_at)(starts[:, 0])
 
 
 @pytest.mark.fast

@@ -20,6 +20,7 @@ from ropejax.attention.visibility import (
 from ropejax.concrete import check_finite_array
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.number_types import check_places
+from ropejax.seeds import check_key
 from ropejax.tokens import Tokens
 
 
@@ -218,15 +219,8 @@ def _check_numbers(name: str, given) -> None:
 
 def check_rng(rng) -> None:
     """Raises ValueError unless dropout is given a PRNG key, or none."""
-    if rng is None:
-        return
-    dtype, shape = getattr(rng, "dtype", None), getattr(rng, "shape", None)
-    new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    if not ((new and shape == ()) or (dtype == jnp.uint32 and shape == (2,))):
-        raise ValueError(
-            "rng must be one PRNG key, such as jax.random.key(0), got "
-            f"{rng!r} of type {type(rng).__name__}."
-        )
+    if rng is not None:
+        check_key(rng)
 
 
 def check_first_row(first_row) -> None:

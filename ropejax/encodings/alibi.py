@@ -16,6 +16,7 @@ from ropejax.encodings.bias_forms import FactoredBias, NarrowBias, narrow_params
 from ropejax.encodings.relative_terms import relative_bias
 from ropejax.tokens import Tokens
 from ropejax.typing import Array, Float, Params, Rng, Shaped
+from ropejax.whole_numbers import whole_number
 
 _STEEPEST = 1e20
 """Nats a token: far beyond where all weight is on the nearest key, and finite over any
@@ -41,8 +42,7 @@ def alibi_slopes(num_heads: int) -> tuple[float, ...]:
         Press et al., 2021, arXiv:2108.12409, section 3;
         ofirpress/attention_with_linear_biases@4b92f28, `get_slopes`.
     """
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be positive, got {num_heads}.")
+    num_heads = whole_number("num_heads", num_heads, least=1)
     below = 2 ** int(math.log2(num_heads))
     slopes = [2.0 ** (-8 * head / below) for head in range(1, below + 1)]
     between = [2.0 ** (-4 * head / below) for head in range(1, 2 * below, 2)]

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from ropejax.encodings.choices import positive
 from ropejax.number_types import check_kind, check_places, widened
+from ropejax.whole_numbers import whole_number
 
 Frequencies = Float[np.ndarray, " R"] | Float[Array, "*#B R"]
 """Radians a token: a NumPy array is a constant, a JAX array may be traced."""
@@ -40,19 +41,35 @@ def rotary_frequencies(
         Frequencies `[width / 2]` in radians a token, float64 on the host.
 
     Raises:
-        ValueError: if `width` is odd or not positive, or the base is not positive.
+        ValueError: if `width` is odd or not positive, or the base is not positive and
+            finite.
 
     References:
         Su et al. (2021), RoFormer, arXiv:2104.09864, section 3.2.2.
     """
+    width = whole_number("head width", width)
     if width < 2 or width % 2:
         raise ValueError(
             f"head width must be even for a rotation, got {width}; change head_dim, or "
             "rotate a part of it with rotary_fraction."
         )
     positive(max_wavelength=max_wavelength)
+    if not math.isfinite(max_wavelength):
+        raise ValueError(f"max_wavelength must be finite, got {max_wavelength}.")
     exponents = -np.arange(0, width, 2, dtype=np.float64) / width
     return float(max_wavelength) ** exponents
+
+
+def share_of(channels: int, fraction: float) -> int:
+    """Returns how many whole channels a fraction is: 58 of 100 for 0.58.
+
+    In floating-point numbers that product is 57.99999999999999.
+
+    Args:
+        channels: how many there are.
+        fraction: 0 to 1.
+    """
+    return math.floor(channels * fraction + 1e-9)
 
 
 def rotation_angles(

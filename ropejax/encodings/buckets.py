@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ropejax.typing import Int
+from ropejax.whole_numbers import whole_number
 
 _FARTHEST = 2**22
 """The largest `max_distance`: there is a row of numbers for each distance up to it."""
@@ -42,7 +43,9 @@ def t5_buckets(
         Raffel et al., 2019, arXiv:1910.10683, section 2.1;
         huggingface/transformers v5.24, `T5Attention._relative_position_bucket`.
     """
-    num_buckets, max_distance = int(num_buckets), int(max_distance)  # numpy's overflow
+    # Python's, since numpy's overflow.
+    num_buckets = whole_number("num_buckets", num_buckets)
+    max_distance = whole_number("max_distance", max_distance)
     side = num_buckets // 2 if bidirectional else num_buckets
     exact = side // 2
     if exact < 1 or num_buckets % 2:
@@ -97,7 +100,9 @@ def deberta_buckets(num_buckets: int, max_distance: int) -> Int[np.ndarray, " R"
         He et al., 2021, arXiv:2006.03654 (v2 code); huggingface/transformers v5.24,
         `make_log_bucket_position`.
     """
-    num_buckets, max_distance = int(num_buckets), int(max_distance)  # numpy's overflow
+    # Python's, since numpy's overflow.
+    num_buckets = whole_number("num_buckets", num_buckets)
+    max_distance = whole_number("max_distance", max_distance)
     middle = num_buckets // 2
     if middle < 2:
         raise ValueError(f"num_buckets must be at least 4, got {num_buckets}.")

@@ -4,8 +4,8 @@ It tells tokens apart by how far a head can look, not by a bias, so it is a mask
 `ropejax.masks` and belongs where masks go; the encoding beside it is "none".
 """
 
-from ropejax.encodings.choices import positive
 from ropejax.masks import Causal, PerHead, Window
+from ropejax.whole_numbers import whole_number
 
 
 def hard_alibi(num_heads: int, num_windowed: int) -> PerHead:
@@ -30,7 +30,8 @@ def hard_alibi(num_heads: int, num_windowed: int) -> PerHead:
     Departures:
         A mask in place of the most negative float, which the original adds twice.
     """
-    positive(num_heads=num_heads, num_windowed=num_windowed)
+    num_heads = whole_number("num_heads", num_heads, least=1)
+    num_windowed = whole_number("num_windowed", num_windowed, least=1)
     if num_windowed > num_heads:
         raise ValueError(
             f"num_windowed must not exceed {num_heads} heads, got {num_windowed}."

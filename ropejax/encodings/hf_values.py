@@ -131,6 +131,7 @@ def _check_number(name: str, value: Any, *, zero: bool) -> None:
     """Raises ValueError unless the value is a finite number in range."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, got {value!r}; drop quotes if any.")
-    if not 0 <= value <= sys.float_info.max or (value == 0 and not zero):
+    # Python's: numpy's narrow ones warn where they are compared with larger numbers.
+    if not 0 <= float(value) <= sys.float_info.max or (value == 0 and not zero):
         range_ = "zero or positive" if zero else "positive"
         raise ValueError(f"{name} must be finite and {range_}, got {value!r}.")

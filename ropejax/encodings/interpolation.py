@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
+from ropejax.encodings.angles import share_of
 from ropejax.encodings.choices import check_choice, not_negative, positive
 from ropejax.encodings.frequency_map import FrequencyMap, Ratios, Scale, beside
 
@@ -200,7 +201,7 @@ class HighestFrequencies(FrequencyMap):
     def ratios(self, frequencies, max_wavelength, length=None) -> Ratios:
         """Returns 1 for the fastest pairs and 0 for the others."""
         pairs = len(frequencies)
-        kept = int(self.fraction * 2 * pairs // 2)
+        kept = share_of(2 * pairs, self.fraction) // 2
         return (np.arange(pairs) < kept).astype(np.float64)
 
 

@@ -24,6 +24,8 @@ KERNELS = ("log", "power")
 
 _LEAST = 0.01
 _LARGEST_POWER = 2.0
+_STEEPEST = {"log": 1e20, "power": 1e10}
+"""At the greatest distance of int32, kernels stay finite and above hidden logits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Kerple(Encoding):
     """Adds a learned, non-positive kernel of distance to the scaled logits.
 
     Of the distance r, per head: "log" is `-p log(1 + a r)`, "power" is `-a r^p` with
-    p up to 2.
+    p up to 2. Both stay below 1e20 in "log", and a below 1e10 in "power".
 
     Parameters are held in their range where they are used, so the kernel is finite,
     non-positive and non-increasing whatever an optimizer did to them.
@@ -79,7 +81,8 @@ class Kerple(Encoding):
         }
 
     def _largest(self, name: str) -> float:
-        return _LARGEST_POWER if name == "p" and self.kernel == "power" else jnp.inf
+        power = name == "p" and self.kernel == "power"
+        return _LARGEST_POWER if power else _STEEPEST[self.kernel]
 
     def bias(
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array
@@ -133,7 +136,9 @@ class WeightedKerple(Kerple):
         return False
 
     def _largest(self, name: str) -> float:
-        return _LARGEST_POWER if name == "weight_p" else super()._largest(name)
+        if name == "weight_p":
+            return _LARGEST_POWER
+        return _STEEPEST["power"] if name == "weight_a" else super()._largest(name)
 
     def bias(
         self, params: Params, query: Tokens, key: Tokens, scale: float | Array

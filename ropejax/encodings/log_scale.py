@@ -19,6 +19,7 @@ from ropejax.encodings.own_segment import own_counts, segment_keys
 from ropejax.encodings.rotary_base import current_length
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
+from ropejax.whole_numbers import whole_number
 
 Form = Literal["post_hoc", "trained", "natural", "steps"]
 FORMS = ("post_hoc", "trained", "natural", "steps")
@@ -53,6 +54,8 @@ def log_scale(
             length or a least count of which there is no logarithm to divide by.
     """
     check_choice("form", form, FORMS)
+    least = whole_number("least", least)
+    train_length = whole_number("train_length", train_length)
     positive(least=least)
     not_negative(weight=weight)
     if train_length < 2:

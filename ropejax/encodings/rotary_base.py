@@ -9,7 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ropejax.encodings.angles import Frequencies, pair_angles, rotary_frequencies
+from ropejax.encodings.angles import (
+    Frequencies,
+    pair_angles,
+    rotary_frequencies,
+    share_of,
+)
 from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.choices import check_choice
 from ropejax.encodings.distance import View
@@ -103,7 +108,7 @@ class Rotation(Encoding):
         Raises:
             ValueError: if it is odd or zero.
         """
-        width = int(head_dim * self.rotary_fraction)
+        width = share_of(head_dim, self.rotary_fraction)
         if width < 2 or width % 2:
             raise ValueError(
                 f"{self.title} rotates pairs of channels: head_dim={head_dim} times "

@@ -7,6 +7,7 @@ about the middle of each block of queries, where it cannot.
 """
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import jax
@@ -22,6 +23,7 @@ from ropejax.encodings.heads import dot_product
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.tokens import Tokens
 from ropejax.typing import Logits, Params
+from ropejax.whole_numbers import whole_number
 
 
 def xpos_decay(
@@ -37,11 +39,21 @@ def xpos_decay(
         scale_base: tokens in which a pair fades by zeta.
 
     Returns:
-        Rates `[width / 2]`, positive, float64 on the host.
+        Rates `[width / 2]`, positive, float64 on the host, at most 1e30.
+
+    Raises:
+        ValueError: if the width is odd, or a number is not positive and finite.
     """
+    width = whole_number("width", width, least=2)
     positive(gamma=gamma, scale_base=scale_base)
+    if width % 2 or not math.isfinite(gamma + scale_base):
+        raise ValueError(
+            "xPos takes an even width, and a finite gamma and scale_base, got "
+            f"{width=}, {gamma=}, {scale_base=}."
+        )
     zeta = (np.arange(0, width, 2) / width + gamma) / (1 + gamma)
-    return -np.log(zeta) / scale_base
+    # Faster than any that float32 tells from a pair that is gone at the next token.
+    return -np.log(zeta) / max(scale_base, 1e-30)
 
 
 def fading_product(

@@ -21,6 +21,7 @@ from ropejax.positions.base import Placement, PositionScheme
 from ropejax.positions.consecutive import Consecutive
 from ropejax.positions.ranges import LARGEST, check_range
 from ropejax.positions.rows import draw_rows, real_places
+from ropejax.seeds import check_key
 from ropejax.typing import Rng
 
 
@@ -153,6 +154,7 @@ class Abacus(PositionScheme):
         """
         if tokens is None:
             raise ValueError("Abacus reads the symbols: pass tokens, got None.")
+        check_key(rng)
         self.check(num_tokens)
         real = real_places(lengths, num_tokens)
         offset_rng, base_rng = jax.random.split(rng)

@@ -15,11 +15,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Shaped
 
+from ropejax.concrete import known_values
 from ropejax.filling import last_repeated
 from ropejax.number_types import widened
-from ropejax.padding import padding_before, padding_between
+from ropejax.padding import padding_before, padding_between, real_first
 from ropejax.settings import Settings, check_finite, make_tuples
 from ropejax.tokens import Tokens, tokens
 from ropejax.typing import Rng
@@ -43,7 +45,8 @@ class Placement:
         by_place: static; where padding stands before or between tokens, positions and
             streams are those of places, padding included (`place_real` makes them so),
             not those of a row's tokens in their order, as schemes make them. It is the
-            same where all padding stands behind.
+            same where all padding stands behind. Order (`Tokens.index`) counts real
+            tokens.
 
     Raises:
         ValueError: as `ropejax.tokens.Tokens`, of integers that leave int32 (which a
@@ -139,6 +142,10 @@ class Placement:
         own = jax.tree.map(lambda array: array[layer or 0], own)
         order = shared.pop("order", None)
         made = tokens(length, **own, **shared, **known)
+        if self.by_place and _may_have_holes(**known):
+            # Masks and lengths go by it as in the row with all padding behind.
+            index = real_first(jnp.asarray(known["valid"]))
+            made = made.replace(index=index, consecutive_index=False)
         return made if order is None else made.permuted(order)
 
     def _check_padding(self, valid: Bool[Array, "#B P"] | None, left: bool) -> None:
@@ -152,6 +159,15 @@ class Placement:
                 "positions.place_real(scheme, rng, valid), or state by_place=True if "
                 "it has an entry for every place, padding included."
             )
+
+
+def _may_have_holes(
+    valid: Bool[Array, "#B P"] | None = None, left_padded: bool = False, **_: Any
+) -> bool:
+    """True unless padding is known, or declared, to stand at one end of each row."""
+    if valid is None:
+        return False
+    return padding_between(valid) or (not left_padded and known_values(valid) is None)
 
 
 @dataclasses.dataclass(frozen=True)

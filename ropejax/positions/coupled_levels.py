@@ -23,6 +23,7 @@ from ropejax.positions.abacus import is_symbol
 from ropejax.positions.base import Placement, PositionScheme
 from ropejax.positions.ranges import LARGEST_SCALED, SCALED, check_range
 from ropejax.positions.rows import draw_starts, real_places
+from ropejax.seeds import check_key
 from ropejax.typing import Rng
 
 
@@ -219,6 +220,7 @@ class CoupledLevels(PositionScheme):
         """
         if tokens is None:
             raise ValueError("CoupledLevels reads the symbols: pass tokens, got None.")
+        check_key(rng)
         real = real_places(lengths, num_tokens)
         levels = self.levels(tokens, real)
         self._check(levels)

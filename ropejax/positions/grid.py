@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ropejax.whole_numbers import whole_number
+
 
 def grid_positions(*sizes: int, merge: int = 1) -> Int[Array, "1 L A"]:
     """Returns the coordinates of every cell of a grid, the last axis fastest.
@@ -22,11 +24,13 @@ def grid_positions(*sizes: int, merge: int = 1) -> Int[Array, "1 L A"]:
     Raises:
         ValueError: if a size is below 1, or `merge` does not divide the last two.
     """
-    if not sizes or min(sizes) < 1:
-        raise ValueError(f"sizes must be at least 1 along each axis, got {sizes}.")
+    if not sizes:
+        raise ValueError("sizes must say how many cells there are along each axis.")
+    sizes = tuple(whole_number("sizes", size, least=1) for size in sizes)
+    merge = whole_number("merge", merge, least=1)
     cells = np.stack(np.indices(sizes), axis=-1)
     if merge != 1:
-        if merge < 1 or len(sizes) < 2 or sizes[-2] % merge or sizes[-1] % merge:
+        if len(sizes) < 2 or sizes[-2] % merge or sizes[-1] % merge:
             raise ValueError(
                 f"merge={merge} must divide the last two of sizes={sizes}; pad the "
                 "image or use merge=1."

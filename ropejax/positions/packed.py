@@ -63,10 +63,16 @@ def segments_from_lengths(
         Segments 0 .. M - 1, and M at padding, `[B, L]`; and False at padding, `[B, L]`.
 
     Raises:
-        ValueError: if lengths are not integers, or known ones are negative or sum to
-            more than L.
+        ValueError: if lengths are not integers `[B, M]`, or known ones are negative or
+            sum to more than L.
     """
     known = check_whole("segment_lengths", segment_lengths)
+    lengths = jnp.asarray(segment_lengths, jnp.int32)
+    if lengths.ndim != 2:
+        raise ValueError(
+            "segment_lengths must be [B, M], a list for each row, got shape "
+            f"{lengths.shape}; one row is [[3, 4]]."
+        )
     if known is not None and known.size:
         if known.min() < 0:
             raise ValueError(f"segment_lengths must be at least 0, got {known.min()}.")
@@ -75,7 +81,6 @@ def segments_from_lengths(
                 f"segment_lengths sum to {known.sum(axis=1).max()}, but rows hold "
                 f"{num_tokens=}; raise num_tokens or pack fewer sequences."
             )
-    lengths = jnp.asarray(segment_lengths, jnp.int32)
     ends = jnp.cumsum(lengths, axis=1)
     place = jnp.arange(num_tokens, dtype=jnp.int32)[None, :, None]
     # A token belongs to the first segment that ends after it.

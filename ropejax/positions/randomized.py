@@ -20,6 +20,7 @@ from jaxtyping import Array, Int
 from ropejax.positions.base import Placement, PositionScheme
 from ropejax.positions.ranges import check_range
 from ropejax.positions.rows import draw_rows, real_places
+from ropejax.seeds import check_key
 from ropejax.typing import Rng
 
 _RANK_BITS = 24  # of a float32, which ranks are compared as
@@ -184,6 +185,7 @@ class Randomized(PositionScheme):
         See `PositionScheme.__call__`. Layer l draws with `fold_in(rng, l)` if
         `per_layer`, and row b with `fold_in(that key, b)` if `per_sequence`.
         """
+        check_key(rng)
         self.check(num_tokens)
         real_places(lengths, num_tokens)  # refuses lengths that do not fit
         if self.per_layer:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ropejax.seeds import check_key
 from ropejax.typing import Rng
 from ropejax.whole_numbers import check_whole, whole_number
 
@@ -61,7 +62,11 @@ def draw_rows(
 
     Returns:
         Draws with a new leading axis: B, or 1 if rows share one.
+
+    Raises:
+        ValueError: if `rng` is no PRNG key.
     """
+    check_key(rng)
     if not per_sequence:
         return draw(rng)[None]
     return jax.vmap(lambda row: draw(jax.random.fold_in(rng, row)))(

@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from ropejax.seeds import check_key
 from ropejax.settings import Settings
 from ropejax.tasks import draws
 from ropejax.typing import Rng
@@ -211,11 +212,13 @@ class Task(Settings):
 
         Raises:
             ValueError: if `max_length` has no examples, `lengths` are not integers, or
-                known ones leave 1 .. `max_length`.
+                known ones leave 1 .. `max_length`, `rng` is no PRNG key, or
+                `first_row` no row.
         """
         max_length = whole_number("max_length", max_length)
         self.check_length(max_length)
-        check_whole("first_row", first_row)
+        check_key(rng)
+        _check_first_row(first_row)
         lengths = _checked_lengths(lengths, max_length)
         rows = first_row + jnp.arange(lengths.shape[0])
         keys = jax.vmap(lambda row: jax.random.fold_in(rng, row))(rows)
@@ -263,6 +266,15 @@ class Task(Settings):
             target_mask=asked,
             score_mask=asked,
             lengths=jnp.asarray(num_inputs, jnp.int32),
+        )
+
+
+def _check_first_row(first_row: int | Int[Array, ""]) -> None:
+    known = check_whole("first_row", first_row)
+    if known is not None and not 0 <= known < 2**31:
+        raise ValueError(
+            f"first_row must be in 0 .. 2**31 - 1, the row of the whole batch with "
+            f"which this part starts, got {first_row}."
         )
 
 

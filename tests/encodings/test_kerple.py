@@ -4,6 +4,7 @@ import numpy as np
 import optax
 import pytest
 
+from ropejax.attention import attend
 from ropejax.encodings import Kerple, WeightedKerple
 from ropejax.tokens import tokens
 from tests.encodings.additive_cases import assert_golden, dims, load
@@ -61,7 +62,7 @@ def test_logarithmic_kernel_of_known_parameters(p, a, wanted):
 
 
 @pytest.mark.parametrize("kernel", ["log", "power"])
-@pytest.mark.parametrize("raw", [-0.5, -1e6, 0.0, 1e3])
+@pytest.mark.parametrize("raw", [-0.5, -1e6, 0.0, 1e3, 1e38, np.inf])
 def test_kernel_stays_a_penalty_wherever_parameters_go(kernel, raw):
     """Fault B09: unconstrained coefficients turn negative in training."""
     encoding = Kerple(kernel=kernel)
@@ -101,6 +102,22 @@ def test_parameters_out_of_range_come_back_but_go_no_further(kernel):
         updates, state = optimizer.update(gradients(layer, 1.0), state)
         layer = optax.apply_updates(layer, updates)
     assert min(float(x[0]) for x in layer.values()) > 0.01
+
+
+@pytest.mark.fast
+def test_the_steepest_kernel_still_prefers_the_nearest_key():
+    """However far all keys are, they are no hidden ones, whose rows are zeros."""
+    where = tokens(2, positions=[[0, 1]])
+    far = tokens(1, positions=[[2**31 - 1]])
+    value = jnp.array([[[[1.0]], [[2.0]]]])
+    for kernel in ("log", "power"):
+        encoding, layer = (
+            Kerple(kernel=kernel),
+            {name: jnp.array([1e30]) for name in "ap"},
+        )
+        params = encoding.prepare({}, layer, far, where, dims(4, 1))
+        shared = {"encoding": encoding, "params": params, "query": far, "key": where}
+        assert float(attend(value[:, :1], value, value, **shared)[0, 0, 0, 0]) >= 1
 
 
 def test_initial_parameters_lie_in_their_ranges():
