@@ -5,6 +5,8 @@ stands that of the best *input-blind* predictor, which answers every output posi
 with its most frequent symbol: on some tasks it is far above chance, so a bare score
 misleads.
 
+Where in the answer a model fails is counted if asked for (`evaluation_places`).
+
 Models that read their answers back are scored on what they decode greedily; their loss
 is that of each next symbol after the right ones.
 """
@@ -21,6 +23,15 @@ from jaxtyping import Array, Float, Int
 
 from ropejax.evaluation_checks import check_kinds, checked
 from ropejax.evaluation_parts import DECODING_BYTES, LOGITS_BYTES, filled, in_parts
+from ropejax.evaluation_places import (
+    PlaceScores,
+    PlaceSums,
+    answer_places,
+    place_scores,
+    place_sums,
+    right_by_place,
+)
+from ropejax.input_blind import blind_correct, scored_targets
 from ropejax.nn import TransformerSpec
 from ropejax.nn.decoder_greedy import decode_batch
 from ropejax.positions.base import Placement, PositionScheme
@@ -45,6 +56,7 @@ class LengthScore(NamedTuple):
         exact: rows whose scored symbols are all right.
         rows: number of rows.
         blind_correct: scored symbols that the best input-blind predictor gets right.
+        places: the same at each place of the answer, where `evaluate` was asked for it.
     """
 
     length: int
@@ -55,6 +67,7 @@ class LengthScore(NamedTuple):
     exact: int
     rows: int
     blind_correct: int
+    places: PlaceScores | None = None
 
     @property
     def accuracy(self) -> float:
@@ -82,6 +95,10 @@ class LengthScore(NamedTuple):
         return self.blind_correct / self.scored
 
 
+Counted = tuple[Sums, Int[Array, "S P"], PlaceSums | None]
+"""What is found at one length: counts in all, right symbols, and counts by token."""
+
+
 def evaluate(
     model: TransformerSpec,
     params: Params,
@@ -96,6 +113,7 @@ def evaluate(
     on_length: Callable[[LengthScore], None] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
     sharding: Sharding | None = None,
+    by_place: bool = False,
 ) -> dict[int, LengthScore]:
     """Scores a model at each length, without dropout.
 
@@ -120,6 +138,8 @@ def evaluate(
         sharding: how model and rows are spread over a mesh, as in training; answers
             are decoded there too. All processes of the mesh must call this alike, and
             get the same scores. None for one device.
+        by_place: also count at each place of the answer (`LengthScore.places`); its
+            programs, as many, are others than without.
 
     Returns:
         Scores keyed by length, in increasing order.
@@ -129,14 +149,17 @@ def evaluate(
             encoding has no positions, `draws` does not divide `samples`, no bucket
             holds a length, a number is not whole, the seed is not in 0 .. 2**31 - 1,
             the task has symbols that the model does not know, no encoding reads what
-            the positions say, or the model cannot be spread so.
+            the positions say, the model cannot be spread so, or, by place, examples
+            have answers elsewhere than rows of their length have.
     """
     if sharding is not None:
         sharding.check_one_model()
         sharding.check(model)
     scores = {}
-    for length, (sums, histogram) in counted_by_length(
-        partial(evaluate_length, model, params, sharding=sharding),
+    for length, counted in counted_by_length(
+        partial(
+            evaluate_length, model, params, sharding=sharding, by_place=bool(by_place)
+        ),
         model,
         task,
         positions,
@@ -148,14 +171,14 @@ def evaluate(
         padded=None if sharding is None else sharding.padded_length,
         examples=examples,
     ):
-        scores[length] = score_of(length, sums, histogram)
+        scores[length] = score_of(length, *counted, answer_places(task.tested, length))
         if on_length is not None:
             on_length(scores[length])
     return scores
 
 
 def counted_by_length(
-    count: Callable[..., tuple[Sums, Array]],
+    count: Callable[..., Counted],
     model: TransformerSpec,
     task: Task,
     positions: PositionScheme,
@@ -167,7 +190,7 @@ def counted_by_length(
     buckets: tuple[int, ...] | None,
     padded: Callable[[int], int] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
-) -> Iterator[tuple[int, tuple[Sums, np.ndarray]]]:
+) -> Iterator[tuple[int, Counted]]:
     """Yields what `count` finds at each length, for one model or many.
 
     Args:
@@ -230,6 +253,7 @@ def counted_by_length(
         "samples",
         "draws",
         "sharding",
+        "by_place",
     ),
 )
 def evaluate_length(
@@ -245,7 +269,8 @@ def evaluate_length(
     draws: int,
     examples: Batch | None = None,
     sharding: Sharding | None = None,
-) -> tuple[Sums, Int[Array, "2 Y V"]]:
+    by_place: bool = False,
+) -> Counted:
     """Scores one traced length in one dispatch; compiled once a bucket.
 
     Args:
@@ -260,10 +285,11 @@ def evaluate_length(
         draws: position draws.
         examples: the rows to score; drawn from the task if None.
         sharding: how model and rows are spread over a mesh; None for one device.
+        by_place: whether to count at each token too.
 
     Returns:
-        Sums over all rows, and how often each symbol was the target at each output
-        position, among the even rows and among the odd rows.
+        Sums over all rows; the right symbol of each row at each token, -1 where none
+        is scored; and sums at each token, or None.
     """
     data_rng, positions_rng = jax.random.split(rng)
     rows = samples // draws
@@ -290,20 +316,30 @@ def evaluate_length(
             num_layers=model.dims.num_layers,
             tokens=task.placing_tokens(batch),
         )
-        symbols = _histogram(task, batch, (first + jnp.arange(rows)) % 2)
+        targets = scored_targets(batch)
         batch, placement, extra = filled(batch, placement, decoding.rows_at_once)
-        sums = reading.in_parts(_sums, batch, placement, budget=LOGITS_BYTES)
+        count = partial(_sums, by_place)
+        sums, places = reading.in_parts(
+            *(count, batch, placement),
+            num_outputs=task.output_vocab,
+            budget=LOGITS_BYTES,
+        )
         if decodes:
-            count = partial(_decoded_right, task, bucket)
-            right = decoding.in_parts(count, batch, placement, budget=DECODING_BYTES)
+            count = partial(_decoded_right, by_place, task, bucket)
+            right, here = decoding.in_parts(
+                count, batch, placement, budget=DECODING_BYTES
+            )
             sums = sums._replace(correct=right[0], exact=right[1])
-        sums = jax.tree.map(lambda x: x.sum(0), sums)
+            if by_place:
+                places = places._replace(correct=here[0], first_wrong=here[1])
+        sums, places = jax.tree.map(lambda x: x.sum(0), (sums, places))
         # Rows that only fill a mesh have nothing to answer, and so nothing wrong.
         sums = sums._replace(rows=sums.rows - extra, exact=sums.exact - extra)
-        return sums, symbols
+        return sums, targets, places
 
-    found = jax.lax.map(one_draw, jnp.arange(draws))
-    found = jax.tree.map(lambda x: x.sum(0), found)
+    sums, targets, places = jax.lax.map(one_draw, jnp.arange(draws))
+    sums, places = jax.tree.map(lambda x: x.sum(0), (sums, places))
+    found = sums, targets.reshape(samples, -1), places
     return found if sharding is None else sharding.everywhere(found)
 
 
@@ -332,30 +368,47 @@ class _Reader(NamedTuple):
         """What the number of rows must be a multiple of."""
         return 1 if self.sharding is None else self.sharding.batch_parts
 
-    def in_parts(self, count, batch: Batch, placement: Placement, *, budget: int):
+    def in_parts(
+        self,
+        count,
+        batch: Batch,
+        placement: Placement,
+        *,
+        num_outputs: int = 1,
+        budget: int,
+    ):
         """Returns what `count(self, rows, where they are)` finds in parts of rows."""
         return in_parts(
             partial(count, self),
             batch,
             placement,
             num_heads=self.model.dims.num_heads,
+            num_outputs=num_outputs,
             budget=budget,
             sharding=self.sharding,
         )
 
 
-def _sums(reader: _Reader, batch: Batch, placement: Placement) -> Sums:
-    return batch_sums(apply_model(reader.model, reader.params, batch, placement), batch)
+def _sums(
+    by_place: bool, reader: _Reader, batch: Batch, placement: Placement
+) -> tuple[Sums, PlaceSums | None]:
+    logits = apply_model(reader.model, reader.params, batch, placement)
+    places = place_sums(logits, batch, placement) if by_place else None
+    return batch_sums(logits, batch), places
 
 
 def _decoded_right(
+    by_place: bool,
     task: Autoregressive,
     bucket: int,
     reader: _Reader,
     batch: Batch,
     placement: Placement,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Right symbols and rows, of answers that are decoded greedily."""
+) -> tuple[
+    tuple[Float[Array, ""], Float[Array, ""]],
+    tuple[Int[Array, " P"], Int[Array, " P"]] | None,
+]:
+    """Right symbols and rows, in all and by place, of what is decoded greedily."""
     answers = decode_batch(
         reader.model.bind(reader.params),
         task,
@@ -365,29 +418,29 @@ def _decoded_right(
         same_length=True,
         held=None if reader.sharding is None else reader.sharding.caches,
     )
-    return count_right(answers, batch)
+    here = right_by_place(answers, batch, placement) if by_place else None
+    return count_right(answers, batch), here
 
 
-def _histogram(
-    task: Task, batch: Batch, parity: Int[Array, " B"]
-) -> Int[Array, "2 P V"]:
-    """Counts target symbols at each place, among even and among odd rows."""
-    symbols = jnp.arange(task.output_vocab)
-    hits = (batch.targets[..., None] == symbols) & batch.score_mask[..., None]
-    half = lambda which: hits & (parity == which)[:, None, None]
-    return jnp.stack([half(which).sum(0, dtype=jnp.int32) for which in (0, 1)])
+def score_of(
+    length: int,
+    sums: Sums,
+    targets: Int[np.ndarray, "S P"],
+    places: PlaceSums | None = None,
+    where: slice = slice(None),
+) -> LengthScore:
+    """Turns sums into a score.
 
-
-def score_of(length: int, sums: Sums, histogram: np.ndarray) -> LengthScore:
-    """Turns sums into a score; the blind predictor is chosen on the other half of rows.
-
-    Choosing on the rows that are scored would flatter it, the more the fewer rows.
+    Args:
+        length: input length.
+        sums: over all rows.
+        targets: the right symbol at each token, -1 where none is scored.
+        places: sums at each token, or None.
+        where: which tokens are places of the answer.
     """
-    even, odd = histogram
-    chosen = lambda own, other: np.take_along_axis(
-        own, other.argmax(-1)[..., None], axis=-1
-    ).sum()
+    blind = blind_correct(targets)
     whole = lambda x: int(round(float(x)))
+    rows = whole(sums.rows)
     return LengthScore(
         length=length,
         loss=float(sums.loss),
@@ -395,6 +448,7 @@ def score_of(length: int, sums: Sums, histogram: np.ndarray) -> LengthScore:
         correct=whole(sums.correct),
         scored=whole(sums.scored),
         exact=whole(sums.exact),
-        rows=whole(sums.rows),
-        blind_correct=int(chosen(even, odd) + chosen(odd, even)),
+        rows=rows,
+        blind_correct=int(blind.sum()),
+        places=None if places is None else place_scores(places, blind, where, rows),
     )

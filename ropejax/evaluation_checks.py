@@ -79,6 +79,7 @@ def checked(
         draws=whole_number("draws", draws),
         seed=whole_seed("seed", seed),
     )
+    whole_number("the smallest of buckets", min(sizes, default=1), least=1)
     samples, draws = amounts.samples, amounts.draws
     if draws < 1 or samples < 1 or samples % draws:
         raise ValueError(

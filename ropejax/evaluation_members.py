@@ -7,17 +7,18 @@ import jax
 from jaxtyping import Array, Int
 
 from ropejax.evaluation import (
+    Counted,
     LengthScore,
     counted_by_length,
     evaluate_length,
     score_of,
 )
+from ropejax.evaluation_places import answer_places
 from ropejax.filling import last_repeated
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
 from ropejax.sharding import Sharding
 from ropejax.tasks.base import Batch, Task
-from ropejax.training.losses import Sums
 from ropejax.typing import Params, Rng
 
 
@@ -35,6 +36,7 @@ def evaluate_members(
     examples: Callable[[int, int], Batch] | None = None,
     on_length: Callable[[list[LengthScore]], None] | None = None,
     sharding: Sharding | None = None,
+    by_place: bool = False,
 ) -> list[dict[int, LengthScore]]:
     """Scores every member at each length, without dropout.
 
@@ -56,6 +58,7 @@ def evaluate_members(
         on_length: called with the members' scores at each length as they come.
         sharding: the mesh over whose axis "population" members are spread, and each of
             them over the others; None for one device.
+        by_place: also count at each place of the answer, as `evaluate` does.
 
     Returns:
         Scores keyed by length, one dictionary a member.
@@ -70,8 +73,10 @@ def evaluate_members(
         extra = -members % sharding.sizes["population"]
         params = jax.tree.map(lambda x: last_repeated(x, extra), params)
     scores: list[dict[int, LengthScore]] = [{} for _ in range(members)]
-    for length, (sums, histogram) in counted_by_length(
-        partial(_evaluate_length, model, params, sharding=sharding),
+    for length, (sums, targets, places) in counted_by_length(
+        partial(
+            _evaluate_length, model, params, sharding=sharding, by_place=bool(by_place)
+        ),
         model,
         task,
         positions,
@@ -83,8 +88,12 @@ def evaluate_members(
         padded=None if sharding is None else sharding.padded_length,
         examples=examples,
     ):
+        where = answer_places(task.tested, length)
+        of_member = lambda tree, at: jax.tree.map(lambda x: x[at], tree)
         found = [
-            score_of(length, Sums(*(field[at] for field in sums)), histogram)
+            score_of(
+                *(length, of_member(sums, at), targets, of_member(places, at), where)
+            )
             for at in range(members)
         ]
         for own, score in zip(scores, found, strict=True):
@@ -104,6 +113,7 @@ def evaluate_members(
         "samples",
         "draws",
         "sharding",
+        "by_place",
     ),
 )
 def _evaluate_length(
@@ -119,8 +129,9 @@ def _evaluate_length(
     draws: int,
     examples: Batch | None = None,
     sharding: Sharding | None = None,
-) -> tuple[Sums, Int[Array, "2 Y V"]]:
-    """Sums `[members]`, and the histogram of targets, which all members share."""
+    by_place: bool = False,
+) -> Counted:
+    """Sums `[members]`, and the right symbols, which all members share."""
 
     def one(params):
         return evaluate_length(
@@ -135,8 +146,9 @@ def _evaluate_length(
             draws=draws,
             examples=examples,
             sharding=sharding,
+            by_place=by_place,
         )
 
     along = None if sharding is None else sharding.members_axis
-    found = jax.vmap(one, out_axes=(0, None), spmd_axis_name=along)(params)
+    found = jax.vmap(one, out_axes=(0, None, 0), spmd_axis_name=along)(params)
     return found if sharding is None else sharding.everywhere(found)

@@ -13,7 +13,8 @@ from ropejax.sharding import Sharding
 from ropejax.tasks.base import Batch
 
 LOGITS_BYTES = 2**25
-"""Rows a program are chosen so that a layer's attention logits take about this."""
+"""Rows a program are chosen so that a layer's attention logits take about this, and so
+do their outputs."""
 
 DECODING_BYTES = 2**28
 """The same for rows that are decoded together, each symbol's cost being fixed."""
@@ -25,6 +26,7 @@ def in_parts(
     placement: Placement,
     *,
     num_heads: int,
+    num_outputs: int,
     budget: int,
     sharding: Sharding | None = None,
 ) -> Any:
@@ -37,7 +39,8 @@ def in_parts(
         batch: rows of one length, as many as a mesh cuts evenly (`filled`).
         placement: where their tokens are.
         num_heads: attention heads.
-        budget: bytes of a layer's attention logits on a device.
+        num_outputs: logits of a token that are held for all tokens at once.
+        budget: bytes of a layer's attention logits, or of the outputs, on a device.
         sharding: how a part is spread over a mesh; None for one device.
 
     Returns:
@@ -48,7 +51,8 @@ def in_parts(
     if sharding is not None:
         at_once = sharding.batch_parts
         budget *= sharding.devices_a_model // at_once
-    rows = at_once * rows_a_program(of // at_once, num_tokens, num_heads, budget=budget)
+    a_row = num_tokens * max(num_heads * num_tokens, num_outputs)
+    rows = at_once * rows_a_program(of // at_once, a_row, budget=budget)
 
     def part(first_row: Int[Array, ""]) -> Any:
         some = jax.tree.map(
@@ -87,19 +91,18 @@ def filled(
     return batch, placement.with_rows(of, extra), extra
 
 
-def rows_a_program(rows: int, num_tokens: int, num_heads: int, *, budget: int) -> int:
+def rows_a_program(rows: int, numbers_a_row: int, *, budget: int) -> int:
     """Returns how many of `rows` to run at once: the most that fit a budget.
 
     Args:
         rows: rows in all.
-        num_tokens: tokens a row.
-        num_heads: attention heads.
-        budget: bytes of a layer's attention logits.
+        numbers_a_row: float32 numbers of a row.
+        budget: bytes.
 
     Returns:
         A divisor of `rows`, at least 1.
     """
-    fitting = max(1, budget // (4 * num_heads * num_tokens**2))
+    fitting = max(1, budget // (4 * numbers_a_row))
     return max(
         part for part in range(1, rows + 1) if rows % part == 0 and part <= fitting
     )

@@ -172,7 +172,7 @@ def test_blind_predictor_of_coin_flips_is_chance_even_from_few_rows(trained):
 @pytest.mark.fast
 def test_rows_a_program_divide_the_rows_and_fit():
     for rows, tokens in ((64, 1000), (64, 41), (60, 300), (7, 2000)):
-        part = rows_a_program(rows, tokens, 8, budget=LOGITS_BYTES)
+        part = rows_a_program(rows, 8 * tokens**2, budget=LOGITS_BYTES)
         assert rows % part == 0
         assert part == 1 or part * 8 * tokens**2 * 4 <= LOGITS_BYTES
 

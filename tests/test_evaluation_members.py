@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from ropejax.evaluation import evaluate
 from ropejax.evaluation_members import evaluate_members
@@ -32,9 +33,15 @@ def test_members_scored_together_have_the_scores_that_each_has_alone():
 
     mesh = make_mesh({"population": 2, "data": 2, "tensor": 2})  # the third has a copy
     spread = evaluate_members(
-        recipe.model, stacked, *what, sharding=Sharding(mesh), **how
+        recipe.model, stacked, *what, sharding=Sharding(mesh), by_place=True, **how
     )
     for one, other in zip(spread, together, strict=True):
         for length, score in other.items():
-            assert one[length]._replace(loss=0) == score._replace(loss=0)
-            np.testing.assert_allclose(one[length].loss, score.loss, rtol=1e-5)
+            got, places = one[length], one[length].places
+            assert got._replace(loss=0, places=None) == score._replace(loss=0)
+            np.testing.assert_allclose(got.loss, score.loss, rtol=1e-5)
+            # Even Pairs has answers of one symbol, so that place is all there is.
+            assert places.loss == pytest.approx([score.loss], rel=1e-5)
+            assert places.correct.tolist() == [score.correct]
+            assert places.first_wrong.tolist() == [score.rows - score.exact]
+            assert places.blind_correct.tolist() == [score.blind_correct]

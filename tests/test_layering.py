@@ -19,7 +19,7 @@ LAYERS = [
     {"nn", "tasks"},
     {"training", "sharding"},
     {"evaluation", "evaluation_checks", "evaluation_members", "evaluation_parts"}
-    | {"analysis"},
+    | {"evaluation_places", "input_blind", "analysis"},
     {"testing"},
 ]
 FORBIDDEN = {"experiments", "configs", "ml_collections", "absl", "tests"}

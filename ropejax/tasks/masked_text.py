@@ -23,7 +23,8 @@ class MaskedText(TextTask):
     read, and scored, at these places alone.
 
     Attributes:
-        path: a file whose bytes are the text; the made-up language if empty.
+        path: a file whose bytes, or `.npy` file whose numbers, are the text; the
+            made-up language if empty.
         held_out: share of the file, at its end, that is for evaluation.
         part: which part is read: training or test.
         num_letters: of the language: see `ropejax.tasks.language.Language`.

@@ -19,7 +19,8 @@ class NextSymbol(TextTask):
     predicted.
 
     Attributes:
-        path: a file whose bytes are the text; the made-up language if empty.
+        path: a file whose bytes, or `.npy` file whose numbers, are the text; the
+            made-up language if empty.
         held_out: share of the file, at its end, that is for evaluation.
         part: which part is read: training or test.
         num_letters: of the language: see `ropejax.tasks.language.Language`.
@@ -60,6 +61,12 @@ class NextSymbol(TextTask):
     def input_vocab(self) -> int:
         """The text's symbols."""
         return self.text_symbols
+
+    @property
+    def num_symbols(self) -> int:
+        """The text's symbols: all that a tokenizer knows, without the unused one."""
+        of_numbers = self.path.endswith(".npy")
+        return self.text_symbols if of_numbers else super().num_symbols
 
     @property
     def output_vocab(self) -> int:

@@ -21,11 +21,13 @@ LARGEST_FILE = 2**26
 class TextTask(Task):
     """A task on text: that of a made-up language, or of a file of the user's own.
 
-    A file's symbols are its bytes, 256 of them; in a config: `path='text.txt'`. An
-    example is a window at a uniform place of the file, which must stay as it is while
-    it is used. Its last part is held out: training never sees it, and evaluations see
-    nothing else. (With `held_out=0` both read all of it, and scores of a small file
-    that is read many times say how well it is known by heart.)
+    A file's symbols are its bytes, 256 of them; in a config: `path='text.txt'`. Those
+    of a file of NumPy (`.npy`, integers on one axis) are its numbers, such as what a
+    tokenizer made of a text, and there are as many as the largest says. An example is
+    a window at a uniform place of the file, which must stay as it is while it is used.
+    Its last part is held out: training never sees it, and evaluations see nothing else.
+    (With `held_out=0` both read all of it, and scores of a small file that is read many
+    times say how well it is known by heart.)
 
     Attributes:
         path: the file; the made-up language if empty.
@@ -73,13 +75,13 @@ class TextTask(Task):
         for part in ("training", "test"):
             if (size := self._content(part).size) < 2:
                 raise ValueError(
-                    f"held_out={self.held_out} leaves {size} bytes of {self.path} for "
-                    f"{part}; choose another share."
+                    f"held_out={self.held_out} leaves {size} {self._unit} of "
+                    f"{self.path} for {part}; choose another share."
                 )
 
     def _content(self, part: str = "") -> np.ndarray:
-        """The bytes of a part of the file; of that which is read if empty."""
-        whole = file_bytes(self.path)
+        """The symbols of a part of the file; of that which is read if empty."""
+        whole = file_symbols(self.path)
         if not self.held_out:
             return whole
         cut = whole.size - round(self.held_out * whole.size)
@@ -102,7 +104,13 @@ class TextTask(Task):
     @property
     def text_symbols(self) -> int:
         """Number of different symbols of the text."""
+        if _holds_numbers(self.path):
+            return int(file_symbols(self.path).max()) + 1
         return 256 if self.path else self.num_letters + 1
+
+    @property
+    def _unit(self) -> str:
+        return "numbers" if _holds_numbers(self.path) else "bytes"
 
     def output_length(self, length):
         """None: answers are at the input's own symbols."""
@@ -114,7 +122,7 @@ class TextTask(Task):
         wanted = length + self.left_to_right  # and what comes next
         if self.path and wanted > self._content().size:
             raise ValueError(
-                f"{self.path} has {self._content().size} bytes for {self.part} "
+                f"{self.path} has {self._content().size} {self._unit} for {self.part} "
                 f"(held_out={self.held_out}), but examples of length {length} read "
                 f"{wanted}; take shorter ones, or share the file in another way."
             )
@@ -154,3 +162,36 @@ def file_bytes(path: str) -> np.ndarray:
             "part of it out, since all of it is kept on the device."
         )
     return np.fromfile(file, np.uint8)
+
+
+@functools.lru_cache(maxsize=8)
+def file_symbols(path: str) -> np.ndarray:
+    """Returns the symbols of a file: its bytes, or the numbers of a `.npy` file, int32.
+
+    Raises:
+        ValueError: as `file_bytes`; or if a `.npy` file has other than integers from 0
+            to `2**31 - 2` on one axis, at least two.
+    """
+    raw = file_bytes(path)
+    if not _holds_numbers(path):
+        return raw
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"path={path!r} is no file of NumPy: {error}") from None
+    if found.ndim != 1 or found.dtype.kind not in "iu" or found.size < 2:
+        raise ValueError(
+            f"path={path!r} holds {found.dtype}{list(found.shape)}; a text is two or "
+            "more integers on one axis."
+        )
+    low, high = int(found.min()), int(found.max())
+    if low < 0 or high > 2**31 - 2:
+        raise ValueError(
+            f"path={path!r} has numbers from {low} to {high}; symbols are numbered "
+            "from 0, below 2**31 - 1."
+        )
+    return found.astype(np.int32)
+
+
+def _holds_numbers(path: str) -> bool:
+    return path.endswith(".npy")

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ropejax.evaluation import LengthScore, _histogram, score_of
+from ropejax.evaluation import LengthScore, score_of
+from ropejax.input_blind import scored_targets
 from ropejax.tasks import TEXT_TASKS, draws
 from ropejax.tasks.language import Language
 from ropejax.tasks.masked_text import MaskedText
@@ -195,8 +196,7 @@ def test_the_input_blind_baseline_is_the_most_frequent_symbol():
     batch = jax.tree.map(lambda x: x[8:], drawn(task))
     logits = jnp.zeros((600, LONG, task.output_vocab)).at[..., 0].set(3.0)
     sums = batch_sums(logits, batch)
-    histogram = _histogram(task, batch, jnp.arange(600) % 2)
-    score = score_of(48, sums, np.asarray(histogram))
+    score = score_of(48, sums, np.asarray(scored_targets(batch)))
     spaces = (batch.targets == 0)[batch.target_mask].mean()
     assert score.accuracy == pytest.approx(spaces)
     assert score.scored == 600 * 7
@@ -231,6 +231,45 @@ def test_windows_of_a_file_are_cut_anywhere(file):
     assert max(starts) > len(content) - 150
     masked = drawn(MaskedText(path=path), rows=8)
     assert set(np.unique(masked.tokens)) <= set(range(257))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("dtype", [np.uint16, np.int64])
+def test_the_symbols_of_a_file_of_numbers_are_its_numbers(tmp_path, dtype):
+    """As many as the largest says, and no placeholder: what a tokenizer knows."""
+    path = str(tmp_path / "tokens.npy")
+    ids = np.array([7, 300, 2, 40_000], dtype)
+    np.save(path, ids)
+    task = NextSymbol(path=path, held_out=0)
+    assert task.num_symbols == task.output_vocab == 40_001
+    batch = task.sample(jax.random.key(0), [3], max_length=3)
+    np.testing.assert_array_equal(batch.tokens, ids[None, :3])
+    np.testing.assert_array_equal(batch.targets, ids[None, 1:])
+    assert MaskedText(path=path, held_out=0).input_vocab == 40_002  # and the mask
+    with pytest.raises(ValueError, match=r"4 numbers for training .* length 4 read 5"):
+        task.check_length(4)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.ones((2, 3), np.int32), r"holds int32\[2, 3\]; a text is two or more"),
+        (np.ones(4, np.float32), r"holds float32\[4\]"),
+        (np.array([1, -1]), "numbers from -1 to 1"),
+        (np.array([0, 2**31 - 1]), "below 2\\*\\*31 - 1"),
+        (np.array([None, 1]), "no file of NumPy"),
+        (b"not numpy's", "no file of NumPy"),
+    ],
+)
+def test_files_of_numbers_that_are_no_text_are_refused(tmp_path, content, message):
+    path = tmp_path / "tokens.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.save(path, content)
+    with pytest.raises(ValueError, match=message):
+        NextSymbol(path=str(path))
 
 
 @pytest.mark.fast
