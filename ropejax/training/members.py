@@ -4,50 +4,32 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
 
 from ropejax.seeds import whole_seed
 from ropejax.settings import Settings
-from ropejax.training.optimizer import adam, schedule
+from ropejax.training.optimizer import clipped, schedule
+from ropejax.training.optimizer_numbers import Numbers, is_known
+from ropejax.training.optimizers import Adam, Optimizer
 from ropejax.whole_numbers import whole_number
 
 
-class Numbers(NamedTuple):
-    """Numbers of the optimizer in which members may differ; see `adam`.
-
-    Attributes:
-        learning_rate: peak of the schedule.
-        weight_decay: decoupled, on projection kernels; 0 unless `AdamFamily.decays`.
-        max_grad_norm: longer gradients are cut to it; 0 unless `AdamFamily.clips`.
-        b1: decay of the first moment.
-        b2: decay of the second moment.
-        eps: added to the root of the second moment.
-    """
-
-    learning_rate: float | Float[Array, ""]
-    weight_decay: float | Float[Array, ""] = 0.0
-    max_grad_norm: float | Float[Array, ""] = 1.0
-    b1: float | Float[Array, ""] = 0.9
-    b2: float | Float[Array, ""] = 0.999
-    eps: float | Float[Array, ""] = 1e-8
-
-
 @dataclasses.dataclass(frozen=True)
-class AdamFamily(Settings):
-    """Adam by its numbers: what a program must know beforehand, and nothing else.
+class OptimizerFamily(Settings):
+    """An optimizer but for its numbers: what a program must know beforehand.
 
     Attributes:
         steps: steps in all, for the schedule.
         warmup_steps: steps of linear warm-up from zero.
         final_fraction: end of the schedule as a fraction of its peak.
         clips: cut long gradients.
-        decays: decay weights (AdamW).
+        decays: decay weights.
+        optimizer: which one it is.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or weights of an optimizer are to decay
+            that cannot be told to.
     """
 
     steps: int
@@ -55,9 +37,15 @@ class AdamFamily(Settings):
     final_fraction: float = 1.0
     clips: bool = True
     decays: bool = False
+    optimizer: Optimizer = Adam()
 
     def __post_init__(self):
         whole_number("steps", self.steps, least=1)
+        if self.decays and "weight_decay" not in self.optimizer.heeds:
+            raise ValueError(
+                f"decays=True does nothing: {self.optimizer!r} takes no weight_decay "
+                "from numbers."
+            )
         schedule(  # refuses what is out of range
             1.0,
             steps=self.steps,
@@ -69,25 +57,24 @@ class AdamFamily(Settings):
         """Returns the optimizer with these numbers, known or traced.
 
         Raises:
-            ValueError: if a known number is out of range or of another family.
+            ValueError: if a known number is out of range, of another family, or of no
+                effect on the optimizer.
         """
-        if not isinstance(numbers.weight_decay, jax.core.Tracer):
+        if is_known(numbers.weight_decay):
             self._check_form(numbers)
-        return adam(
-            schedule(
-                numbers.learning_rate,
-                steps=self.steps,
-                warmup_steps=self.warmup_steps,
-                final_fraction=self.final_fraction,
-            ),
-            weight_decay=numbers.weight_decay if self.decays else 0.0,
-            max_grad_norm=numbers.max_grad_norm if self.clips else None,
-            b1=numbers.b1,
-            b2=numbers.b2,
-            eps=numbers.eps,
+        rate = schedule(
+            numbers.learning_rate,
+            steps=self.steps,
+            warmup_steps=self.warmup_steps,
+            final_fraction=self.final_fraction,
+        )
+        own = numbers if self.decays else numbers._replace(weight_decay=0.0)
+        return clipped(
+            self.optimizer(rate, own), numbers.max_grad_norm if self.clips else None
         )
 
     def _check_form(self, numbers: Numbers) -> None:
+        self.optimizer.check_unheeded(numbers)
         for name, switch in (("weight_decay", "decays"), ("max_grad_norm", "clips")):
             number, used = getattr(numbers, name), getattr(self, switch)
             if used != (number != 0):

@@ -1,12 +1,13 @@
-"""Optimizers and schedules: optax chains from explicit numbers."""
+"""Schedules, clipping, and Adam with both: optax chains from explicit numbers."""
 
-import jax
-import numpy as np
 import optax
 
-_SMALLEST, _LARGEST = (
-    float(size) for size in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+from ropejax.training.optimizer_numbers import (
+    Numbers,
+    check_numbers,
+    is_known,
 )
+from ropejax.training.optimizers import Adam
 
 
 def schedule(
@@ -31,11 +32,14 @@ def schedule(
     Raises:
         ValueError: if a number is out of range, that of float32 included.
     """
-    _check_numbers(learning_rate=learning_rate, final_fraction=final_fraction)
-    if _is_known(learning_rate) and not learning_rate > 0:
+    check_numbers(learning_rate=learning_rate, final_fraction=final_fraction)
+    if is_known(learning_rate) and not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
     if not 0 <= warmup_steps < max(steps, 1):
-        raise ValueError(f"warmup_steps must be below {steps=}, got {warmup_steps}.")
+        raise ValueError(
+            f"warmup_steps must be in 0 .. {max(steps, 1) - 1} for {steps=}, got "
+            f"{warmup_steps}."
+        )
     if not 0 <= final_fraction <= 1:
         raise ValueError(f"final_fraction must be in [0, 1], got {final_fraction}.")
     warmup = optax.linear_schedule(0.0, learning_rate, warmup_steps)
@@ -82,22 +86,24 @@ def adam(
         Kingma and Ba 2015, arXiv 1412.6980; Loshchilov and Hutter 2019, arXiv
         1711.05101.
     """
-    _check_numbers(
-        weight_decay=weight_decay, max_grad_norm=max_grad_norm, b1=b1, b2=b2, eps=eps
-    )
-    if not callable(learning_rate):
-        _check_numbers(learning_rate=learning_rate)
-    for name, decay in (("b1", b1), ("b2", b2)):
-        # In float32, which the moments are computed in, 0.99999999 is 1.
-        if _is_known(decay) and not 0 <= np.float32(decay) < 1:
-            raise ValueError(
-                f"{name} must be in [0, 1), got {decay}; usual are b1=0.9, b2=0.999."
-            )
-    if _is_known(eps) and not eps > 0:
-        raise ValueError(f"eps must be positive, got {eps}; usual is 1e-8.")
-    if _is_known(weight_decay) and weight_decay < 0:
-        raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
-    if _is_known(max_grad_norm) and max_grad_norm is not None and not max_grad_norm > 0:
+    numbers = Numbers(0.0, weight_decay, 0.0, b1, b2, eps)
+    return clipped(Adam()(learning_rate, numbers), max_grad_norm)
+
+
+def clipped(
+    optimizer: optax.GradientTransformation, max_grad_norm: float | None
+) -> optax.GradientTransformation:
+    """Returns an optimizer that gets gradients of no larger global norm than given.
+
+    Args:
+        optimizer: any.
+        max_grad_norm: longer gradients are scaled to it; None for none; may be traced.
+
+    Raises:
+        ValueError: if the norm is not positive, or not finite in float32.
+    """
+    check_numbers(max_grad_norm=max_grad_norm)
+    if is_known(max_grad_norm) and max_grad_norm is not None and not max_grad_norm > 0:
         raise ValueError(
             f"max_grad_norm must be positive (None: no clipping), got {max_grad_norm}."
         )
@@ -106,49 +112,4 @@ def adam(
         if max_grad_norm is None
         else optax.clip_by_global_norm(max_grad_norm)
     )
-    if _is_known(weight_decay) and weight_decay == 0:
-        return optax.chain(clip, optax.adam(learning_rate, b1=b1, b2=b2, eps=eps))
-    return optax.chain(
-        clip,
-        optax.adamw(
-            learning_rate,
-            b1=b1,
-            b2=b2,
-            eps=eps,
-            weight_decay=weight_decay,
-            mask=_matrices,
-        ),
-    )
-
-
-def _check_numbers(**given) -> None:
-    """Raises ValueError, by name, for what is known and no finite number of float32.
-
-    There a larger number is infinite, and a smaller one zero: a rate that teaches
-    nothing, an `eps` that keeps no division by zero from happening.
-    """
-    for name, number in given.items():
-        if number is None or not _is_known(number):
-            continue
-        if isinstance(number, bool | str) or not np.all(np.isfinite(number)):
-            raise ValueError(f"{name} must be a finite number, got {number!r}.")
-        size = np.abs(np.asarray(number, np.float64))
-        if np.any(size > _LARGEST) or np.any((size > 0) & (size < _SMALLEST)):
-            raise ValueError(
-                f"{name} must be a number that float32 holds, in which training "
-                f"computes: between {_SMALLEST:.2g} and {_LARGEST:.2g}, or 0; got "
-                f"{number!r}."
-            )
-
-
-def _is_known(number) -> bool:
-    """False for a traced number, which cannot be compared while a program is made."""
-    return not isinstance(number, jax.core.Tracer)
-
-
-def _matrices(params):
-    """True for kernels of projections: not for norms, biases, embeddings, tables."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: any(getattr(part, "key", None) == "kernel" for part in path),
-        params,
-    )
+    return optax.chain(clip, optimizer)

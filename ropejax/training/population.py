@@ -20,7 +20,8 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
-from ropejax.training.members import Member, Numbers, strong
+from ropejax.training.members import Member, strong
+from ropejax.training.optimizer_numbers import Numbers
 from ropejax.training.step import (
     Recipe,
     StepMetrics,

@@ -44,9 +44,10 @@ def step_bytes(recipe: Recipe) -> int:
     # A recurrent model has no MLP; what it keeps a token is of the same order.
     settings = getattr(model, "settings", None)
     mlp_dim = settings.mlp_dim if settings else 0
-    # Of an MLP before and after its activation; of a gated unit u and v likewise, what
-    # is attended to and that gated.
-    wide = 6 if settings and settings.gated else 2
+    # Of an MLP before and after its activation, its gate likewise; of a gated unit u
+    # and v, what is attended to and that gated.
+    wide = 2 * (settings.mlp.num_projections - 1) if settings else 0
+    wide = 6 if settings and settings.gated else wide
     channels = tokens * (10 * dims.embed_dim + wide * mlp_dim)
     activations = getattr(model, "loops", 1) * layers * rows * (logits + channels)
     parameters = math.prod((12, layers, dims.embed_dim, dims.embed_dim))

@@ -10,7 +10,7 @@ import pytest
 from ropejax.evaluation import evaluate
 from ropejax.positions import Consecutive
 from ropejax.training import adam, schedule, train, train_population
-from ropejax.training.members import AdamFamily, Member, Numbers
+from ropejax.training.members import Member, Numbers, OptimizerFamily
 from ropejax.training.population import Population
 from tests.training.tiny import tiny_recipe
 
@@ -80,7 +80,7 @@ def test_seeds_that_overflow_or_repeat_others_are_refused(seed):
 
 
 def test_seeds_of_members_are_checked_like_those_of_a_run():
-    population = Population(tiny_recipe("even_pairs"), AdamFamily(steps=2))
+    population = Population(tiny_recipe("even_pairs"), OptimizerFamily(steps=2))
     members = [Member(seed, Numbers(1e-3)) for seed in (1, 2**31)]
     with pytest.raises(ValueError, match=r"members\[1\] must .* got 2147483648"):
         train_population(population, members, steps=2)

@@ -13,7 +13,8 @@ from jax.sharding import Mesh
 from ropejax.sharding import Sharding, make_mesh
 from ropejax.training import adam, init_state, population_loop, schedule, train
 from ropejax.training.checkpoint import Checkpoints
-from ropejax.training.members import AdamFamily, Member, Numbers, strong
+from ropejax.training.members import Member, Numbers, OptimizerFamily, strong
+from ropejax.training.muon import Muon
 from ropejax.training.population import (
     AXIS,
     Population,
@@ -28,7 +29,7 @@ from ropejax.training.population_size import members_at_once, step_bytes
 from ropejax.training.step import StepMetrics, draw_batch, step_lengths
 from tests.training.tiny import tiny_recipe
 
-FAMILY = AdamFamily(
+FAMILY = OptimizerFamily(
     steps=8, warmup_steps=2, final_fraction=0.1, clips=True, decays=True
 )
 # Two buckets where the choice between them matters, else one: how far a batch is padded
@@ -115,6 +116,20 @@ def test_members_one_after_another_share_a_program_and_equal_the_runs_alone(alon
     states, losses = trained(ONE_BUCKET, at_once=1)
     assert_like_alone(states, losses, alone)
     assert compiled_member._cache_size() == before + 1
+
+
+def test_members_of_another_optimizer_equal_the_runs_alone():
+    """Matrices and the rest have states of their own, within one of a member's."""
+    family = OptimizerFamily(steps=3, warmup_steps=1, decays=True, optimizer=Muon())
+    population = Population(ONE_BUCKET.recipe, family)
+    members = [Member(3, Numbers(1e-2, 0.1)), Member(4, Numbers(3e-2, 0.3, 0.5))]
+    settings = {"steps": 3, "length_seed": LENGTH_SEED, "steps_per_dispatch": 3}
+    states = train_population(population, members, at_once=2, **settings)
+    recipe = tiny_recipe("even_pairs", buckets=(6,))
+    recipe = dataclasses.replace(recipe, optimizer=family(members[1].numbers))
+    state = train(recipe, seed=members[1].seed, **settings)
+    assert jax.tree.structure(states[1]) == jax.tree.structure(state)
+    assert_params_like(states[1], state)
 
 
 def test_members_are_split_over_devices_and_equal_the_runs_alone(alone, monkeypatch):
@@ -279,7 +294,7 @@ def test_programs_are_equal_where_recipes_differ_in_their_optimizer_only():
     assert other == POPULATION
     assert hash(other) == hash(POPULATION)
     assert Population(tiny_recipe("reverse_string"), FAMILY) != POPULATION
-    assert Population(POPULATION.recipe, AdamFamily(steps=9)) != POPULATION
+    assert Population(POPULATION.recipe, OptimizerFamily(steps=9)) != POPULATION
 
 
 @pytest.mark.fast
@@ -366,10 +381,10 @@ def test_savers_are_one_a_member(savers):
     [
         ({"steps": 0}, "steps must be at least 1"),
         ({"steps": 2.0}, "steps must be a whole number"),
-        ({"steps": 5, "warmup_steps": 5}, "warmup_steps must be below steps=5"),
+        ({"steps": 5, "warmup_steps": 5}, "warmup_steps must be in 0 .. 4 for steps=5"),
         ({"steps": 5, "final_fraction": 1.5}, "final_fraction must be in"),
     ],
 )
 def test_a_family_that_cannot_be_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        AdamFamily(**given)
+        OptimizerFamily(**given)

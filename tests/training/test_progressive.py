@@ -15,7 +15,7 @@ from ropejax.nn.looped import LoopSpan
 from ropejax.nn.parameters import as_arrays
 from ropejax.positions import Consecutive, Placement
 from ropejax.sharding import Sharding, make_mesh
-from ropejax.training import AdamFamily, Numbers, Population, init_state
+from ropejax.training import Numbers, OptimizerFamily, Population, init_state
 from ropejax.training.losses import batch_sums
 from ropejax.training.members import strong
 from ropejax.training.population import population_step, stack
@@ -211,7 +211,7 @@ def test_loops_that_are_run_first_see_the_dropout_of_the_whole_pass():
 
 
 def test_members_of_a_population_share_the_draw_and_equal_their_run_alone():
-    population = Population(recipe_with(DRAWN), AdamFamily(steps=9))
+    population = Population(recipe_with(DRAWN), OptimizerFamily(steps=9))
     numbers = Numbers(1e-2)
     recipe = population.recipe_of(numbers)
     step = state_that_draws(recipe, (0, 2)).step
