@@ -13,7 +13,7 @@ from ropejax import masks
 from ropejax.attention import Entmax
 from ropejax.encodings import ENCODINGS, Dims
 from ropejax.evaluation import evaluate
-from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.nn import BlockSettings, GatedMLP, LayerKind, RMSNorm, TransformerSpec
 from ropejax.positions import Consecutive, Randomized
 from ropejax.sharding import (
     MESH_AXES,
@@ -26,7 +26,7 @@ from ropejax.sharding import (
     parameter_names,
 )
 from ropejax.sharding.names import path_of
-from ropejax.training import AdamFamily, Fixed, Population, train
+from ropejax.training import Fixed, OptimizerFamily, Population, train
 from ropejax.training.population import compiled_population
 from tests.training.tiny import tiny_recipe
 
@@ -168,7 +168,7 @@ def test_a_population_has_its_mesh_elsewhere():
             sharding=both.sharding,
         )
     take = partial(compiled_population, states=(), numbers=(), count=1, capacity=1)
-    family = AdamFamily(steps=1)
+    family = OptimizerFamily(steps=1)
     with pytest.raises(ValueError, match=r"{'data': 4} would all compute the same"):
         take(Population(recipe, family), mesh=mesh)
     with pytest.raises(ValueError, match="has a mesh, so another one cannot be given"):
@@ -186,7 +186,13 @@ def test_an_axis_is_cut_once_and_only_where_it_divides():
 
 def test_parameters_of_the_model_are_cut_by_meaning():
     sharding = Sharding(abstract_mesh({"fsdp": 2, "tensor": 4}, 8))
-    spec = spec_of(ENCODINGS["alibi"](learned=True))
+    spec = spec_of(
+        ENCODINGS["alibi"](learned=True),
+        mlp=GatedMLP(bias=True),
+        norm=RMSNorm(),
+        qkv_bias=True,
+        out_bias=True,
+    )
     params = jax.eval_shape(spec.init, jax.random.key(0))
     cut = {
         path_of(path): leaf.spec
@@ -199,6 +205,11 @@ def test_parameters_of_the_model_are_cut_by_meaning():
     assert cut[layer + "attention/query/kernel"] == P(None, "fsdp", "tensor")
     assert cut[layer + "attention/out/kernel"] == P(None, "tensor", None, "fsdp")
     assert cut[layer + "mlp_in/kernel"] == P(None, "fsdp", "tensor")
+    assert cut[layer + "attention/query/bias"] == P(None, "tensor")
+    assert cut[layer + "attention/key/bias"] == P(None, "tensor")
+    assert cut[layer + "attention/out/bias"] == P()
+    assert cut[layer + "mlp_gate/kernel"] == P(None, "fsdp", "tensor")
+    assert cut[layer + "mlp_gate/bias"] == P(None, "tensor")
     assert cut[layer + "mlp_norm/scale"] == P()
     slopes = [name for name in cut if "slopes" in name]
     assert slopes

@@ -40,24 +40,31 @@ class Forgetting(Encoding):
             a head, which forgets over `shortest` to `longest` tokens at the start.
         shortest: least decay time, in tokens, of constant gates at the start.
         longest: largest decay time, in tokens, of constant gates at the start.
-        init_std: standard deviation of w at the start; b starts at 0.
+        init_std: standard deviation of w at the start.
+        initial_bias: b at the start, of gates of content. At 0 each token lets go of
+            half of what was before it; at 5, of 1/150, so that a layer starts close to
+            plain attention over hundreds of tokens (`Wall` starts at 8).
 
     Raises:
-        ValueError: if a decay time is not positive, or init_std is negative.
+        ValueError: if a decay time is not positive, init_std is negative, or constant
+            gates, which start at decay times, are given an initial bias.
 
     References:
         Lin et al., 2025, arXiv:2503.02130;
-        zhixuan-lin/forgetting-transformer@246d5e3, `ForgettingAttentionLayer`.
+        zhixuan-lin/forgetting-transformer@246d5e3, `ForgettingAttentionLayer`, whose
+        gates of content start at a bias of 0, as here by default.
 
     Departures:
-        The gate alone: output gates, QK norms and token shifts of the paper's "Pro"
-        block are other parts of a model.
+        The gate alone: what else the paper's "Pro" block has are settings of a model,
+        `ropejax.nn.output_gates.SigmoidGate(norm=True)`, `token_shifts.KVShift()` and
+        `query_key_norm.HeadRMSNorm()`.
     """
 
     from_content: bool = True
     shortest: float = 1.0
     longest: float = 1024.0
     init_std: float = 0.02
+    initial_bias: float = 0.0
 
     title: ClassVar[str] = "FoX forget gate"
     summary: ClassVar[str] = "keys decay by gates of the tokens that followed them"
@@ -68,6 +75,12 @@ class Forgetting(Encoding):
         super().__post_init__()
         positive(shortest=self.shortest, longest=self.longest)
         not_negative(init_std=self.init_std)
+        if self.initial_bias and not self.from_content:
+            raise ValueError(
+                f"initial_bias={self.initial_bias} is of gates of content, but "
+                "constant gates (from_content=False) start at decay times; leave it at "
+                "0, and set shortest and longest."
+            )
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"w": [D, N], "b": [N]}`, or `{"b"}` for constant gates."""
@@ -77,7 +90,7 @@ class Forgetting(Encoding):
         shape = (dims.embed_dim, dims.num_heads)
         return {
             "w": self.init_std * jax.random.normal(rng, shape, jnp.float32),
-            "b": jnp.zeros(dims.num_heads, jnp.float32),
+            "b": jnp.full(dims.num_heads, self.initial_bias, jnp.float32),
         }
 
     def log_gates(
@@ -133,10 +146,12 @@ class CABLE(Forgetting):
     """Adds the difference of cumulative biases that tokens contribute.
 
     `B_i - B_j`, `B_i = -sum of softplus(w_h . x_t + b_h), t <= i`: the forget gate of
-    FoX with the opposite sign of its input.
+    FoX with the opposite sign of its input. So it is with an `initial_bias` below 0
+    that less is forgotten at the start.
 
     References:
-        Veisi et al., 2025, arXiv:2503.08067; axiomlab/Cable@2d7410b, `src/Cable.py`.
+        Veisi et al., 2025, arXiv:2503.08067; axiomlab/Cable@2d7410b, `src/Cable.py`,
+        where b starts at 0.
 
     Departures:
         The released code divides queries and keys by 1, so has no 1 / sqrt(H); pass
@@ -146,6 +161,11 @@ class CABLE(Forgetting):
     title: ClassVar[str] = "CABLE"
     summary: ClassVar[str] = "keys decay by learned contributions of later tokens"
     reference: ClassVar[str] = "Veisi et al. 2025, arXiv:2503.08067"
+
+    def init_layer(self, rng: Rng, dims: Dims) -> Params:
+        """Returns what FoX has, b turned where it follows from a decay time."""
+        params = super().init_layer(rng, dims)
+        return params if self.from_content else {"b": -params["b"]}
 
     def log_gates(
         self, params: Params, x: Float[Array, "B L D"]

@@ -66,9 +66,23 @@ _EXTENDED_IN_FULL = ("olmo3",)
 _OLD_NAMES = {"su": "longrope", "mrope": "default"}
 
 
+def is_rope_key(key: str) -> bool:
+    """Returns True if a key of a config says how its layers turn, or is checked so."""
+    beside = ("original_max_position_embeddings", *LAYER_KEYS)
+    return key in (*_ROPE_KEYS, *_NO_CHANGE, *beside)
+
+
 def states_rope(config: Config) -> bool:
     """Returns True if a config has a key that is about RoPE alone."""
     return any(config.get(key) is not None for key in _ROPE_KEYS)
+
+
+def check_config(config: Config) -> None:
+    """Raises ValueError for what is no dict, such as the object of a config."""
+    if not isinstance(config, Mapping):
+        raise ValueError(
+            f"config must be a dict, got {config!r}; call to_dict() of a config object."
+        )
 
 
 def text_config(config: Config) -> Config:
@@ -78,10 +92,7 @@ def text_config(config: Config) -> Config:
         ValueError: if it is not a dict, has a key that resembles one of RoPE's, or its
             RoPE settings lie elsewhere.
     """
-    if not isinstance(config, Mapping):
-        raise ValueError(
-            f"config must be a dict, got {config!r}; call to_dict() of a config object."
-        )
+    check_config(config)
     _check_keys(config)
     if config.get("text_config") is not None:
         inner = read_section(config, "text_config")

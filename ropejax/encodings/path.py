@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.encodings.base import Dims, Encoding, Views
+from ropejax.encodings.convolution import causal_convolution
 from ropejax.encodings.reflections import reflect_along
 from ropejax.encodings.sequence_order import (
-    in_one_order,
     in_sequence,
     in_storage,
     without_padding,
@@ -92,21 +92,17 @@ class PaTH(Encoding):
 
         That is the last inputs `[B, 2, K * H]`, and their segments if there are any.
         """
-        x = in_one_order(without_padding(x, key), key, self.title)
-        valid = None if key.valid is None else in_sequence(key.valid, key, axis=1)
-        segments = key.segments
-        if segments is not None:
-            segments = in_sequence(segments, key, axis=1)
+        x = without_padding(x, key)
         u = x @ params["down"].astype(x.dtype) if self.rank else x
         u = (u @ params["up"].astype(x.dtype)).astype(jnp.float32)
-        w, state = _convolved(u, params["taps"], valid, segments, state)
+        w, state = causal_convolution(u, params["taps"], key, self.title, state)
         w = jax.nn.silu(w).reshape(*w.shape[:2], *k.shape[2:])
         w = w * jax.lax.rsqrt(jnp.square(w).sum(-1, keepdims=True) + 1e-6)
         gate = x.astype(jnp.float32) @ params["b"] + params["c"][None, None]
         beta = 2 * jax.nn.sigmoid(gate)
-        if valid is not None:
-            beta = jnp.where(valid[..., None], beta, 0.0)
-        return tuple(in_storage(part, key, axis=1) for part in (w, beta)), state
+        if key.valid is not None:
+            beta = jnp.where(key.valid[..., None], beta, 0.0)
+        return (w, beta), state
 
     def product(
         self, params: Params, q: Views, k: Views, query: Tokens, key: Tokens
@@ -151,50 +147,3 @@ class PaTH(Encoding):
 def _by_query_head(part: Array, heads: int) -> Float[Array, "B N S F"]:
     part = jnp.repeat(part.astype(jnp.float32), heads // part.shape[2], axis=2)
     return jnp.swapaxes(part, 1, 2)
-
-
-def _convolved(u, taps, valid, segments, state):
-    """Returns the causal convolution of u, and the past of the tokens to come.
-
-    A past is a pair: inputs, and the segment of each, None where there are none.
-    Padding is passed over, wherever it stands, as it is where a chunk ends with it.
-    """
-    batch, length, width = u.shape
-    past = _TAPS - 1
-    if segments is not None:
-        segments = jnp.broadcast_to(segments, (batch, length))
-    if valid is not None:
-        valid = jnp.broadcast_to(valid, (batch, length))
-        real_first = jnp.argsort(~valid, axis=1, stable=True)
-        u, segments = jax.tree.map(lambda x: _rows_at(x, real_first), (u, segments))
-    if state is None:
-        before = jnp.zeros((batch, past, width), u.dtype)
-        # Zeros count for nothing, whatever segment they are of.
-        whose = None if segments is None else jnp.repeat(segments[:, :1], past, axis=1)
-        state = before, whose
-    if (state[1] is None) != (segments is None):
-        raise ValueError(
-            "tokens must have segments if those before them, which the state is of, "
-            "had some, and none if not; give segments with every chunk, or with none."
-        )
-    known = jax.tree.map(
-        lambda a, b: jnp.concatenate([a, b], axis=1), state, (u, segments)
-    )
-    out = u * taps[-1][None, None]
-    for back in range(1, _TAPS):
-        earlier, whose = jax.tree.map(
-            lambda x, first=past - back: x[:, first : first + length], known
-        )
-        if segments is not None:
-            earlier = jnp.where((whose == segments)[..., None], earlier, 0.0)
-        out = out + earlier * taps[-1 - back][None, None]
-    if valid is None:
-        return out, jax.tree.map(lambda x: x[:, -past:], known)
-    last = valid.sum(axis=1, keepdims=True) + jnp.arange(past)[None]
-    out = _rows_at(out, jnp.argsort(real_first, axis=1))
-    return out, jax.tree.map(lambda x: _rows_at(x, last), known)
-
-
-def _rows_at(x: Array, at: Array) -> Array:
-    """Returns the tokens at given places of each row."""
-    return jax.vmap(lambda row, places: row[places])(x, at)

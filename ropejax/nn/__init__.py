@@ -7,8 +7,13 @@ from ropejax.nn.decoder_greedy import decode_batch, greedy
 from ropejax.nn.dropout import dropout
 from ropejax.nn.encoder_decoder import EncoderDecoder, EncoderDecoderSpec
 from ropejax.nn.gated import GatedAttention, GatedBlock
+from ropejax.nn.mlp import MLPS, GatedMLP
+from ropejax.nn.norms import NORMS, LayerNorm, RMSNorm
+from ropejax.nn.output_gates import OUTPUT_GATES
 from ropejax.nn.query_key_norm import QK_NORMS
+from ropejax.nn.readout import READOUTS, LinearReadout, TiedReadout
 from ropejax.nn.row_scales import ROW_SCALES
+from ropejax.nn.token_shifts import TOKEN_SHIFTS
 from ropejax.nn.transformer import LayerKind, Transformer, TransformerSpec
 from ropejax.nn.weighting import NORMALIZERS, Weighting
 
@@ -19,12 +24,22 @@ __all__ = [
     "EncoderDecoderSpec",
     "GatedAttention",
     "GatedBlock",
+    "GatedMLP",
     "LayerKind",
+    "LayerNorm",
+    "LinearReadout",
+    "MLPS",
     "MultiHeadAttention",
     "NORMALIZERS",
+    "NORMS",
     "NO_SYMBOL",
+    "OUTPUT_GATES",
     "QK_NORMS",
+    "READOUTS",
+    "RMSNorm",
     "ROW_SCALES",
+    "TOKEN_SHIFTS",
+    "TiedReadout",
     "Transformer",
     "TransformerSpec",
     "Weighting",

@@ -12,11 +12,14 @@ from ropejax.attention import Normalizer, SequenceParallel, Softmax
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.attention import MultiHeadAttention
 from ropejax.nn.dropout import dropout
-from ropejax.nn.parameters import projection_init
+from ropejax.nn.mlp import MLP
+from ropejax.nn.norms import LayerNorm
+from ropejax.nn.output_gates import Ungated
 from ropejax.nn.query_key_norm import Unnormalized
 from ropejax.nn.remat import check_remat
 from ropejax.nn.row_scales import Unscaled
 from ropejax.nn.self_attention import SelfAttention
+from ropejax.nn.token_shifts import Unshifted
 from ropejax.nn.weighting import Weighting
 from ropejax.settings import Settings
 from ropejax.tokens import Tokens
@@ -42,13 +45,23 @@ class BlockSettings(Settings):
         qk_norm: what normalizes queries and keys, before the position encoding.
         row_scale: the learned factor on the logits of each query.
         attention_dropout: probability of dropping an attention weight.
+        token_shift: what queries, keys and values of self-attention take from the
+            tokens before.
+        output_gate: what gates heads' outputs, in all attention.
+        norm: what normalizes hidden states, in layers and before the readout.
+        mlp: the form of the MLP: two projections, or three with a gate.
+        parallel: attention and MLP beside each other: both read what enters the layer,
+            each behind its own norm, and both are added to it.
+        qkv_bias: projections to queries, keys and values have biases.
+        out_bias: the projection of what attention returns has a bias.
         gated: layers are gated attention units (`ropejax.nn.gated`), each in place of
             attention and MLP.
         hidden_sharding: how hidden states `[B, L, D]` are held over devices; None
             leaves it to the compiler.
 
     Raises:
-        ValueError: if `remat` is unknown.
+        ValueError: if `remat` is unknown, `dtype` no floating-point type, or `parallel`
+            without `pre_norm`.
     """
 
     mlp_dim: int
@@ -64,9 +77,26 @@ class BlockSettings(Settings):
     row_scale: Unscaled = Unscaled()
     attention_dropout: float = 0.0
     gated: bool = False
+    token_shift: Unshifted = Unshifted()
+    output_gate: Ungated = Ungated()
+    norm: LayerNorm = LayerNorm()
+    mlp: MLP = MLP()
+    parallel: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
 
     def __post_init__(self):
         check_remat(self.remat)
+        if not jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating):
+            raise ValueError(
+                f"dtype must be a floating-point type, got {self.dtype}; use float32 "
+                "or bfloat16."
+            )
+        if self.parallel and not self.pre_norm:
+            raise ValueError(
+                "parallel=True: attention and MLP read what enters the layer through "
+                "norms of their own; set pre_norm=True."
+            )
 
     @property
     def weighting(self) -> Weighting:
@@ -168,6 +198,8 @@ class Block(Layer):
 
     Post-norm (Vaswani et al. 2017): `y = norm(x + attention(x))`, `norm(y + mlp(y))`.
     Pre-norm (Xiong et al. 2020): `y = x + attention(norm(x))`, `y + mlp(norm(y))`.
+    Parallel (Wang and Komatsuzaki 2021, GPT-J; Black et al. 2022, GPT-NeoX, arXiv
+    2204.06745): `x + attention(norm(x)) + mlp(norm'(x))`.
     """
 
     def __init__(
@@ -176,16 +208,35 @@ class Block(Layer):
         width, dtype = dims.embed_dim, settings.dtype
         self.settings = settings
         self.attention = MultiHeadAttention(
-            dims, encoding, dtype=dtype, weighting=settings.weighting, rngs=rngs
+            dims,
+            encoding,
+            dtype=dtype,
+            weighting=settings.weighting,
+            token_shift=settings.token_shift,
+            output_gate=settings.output_gate,
+            qkv_bias=settings.qkv_bias,
+            out_bias=settings.out_bias,
+            rngs=rngs,
         )
-        self.attention_norm = nnx.LayerNorm(width, dtype=dtype, rngs=rngs)
-        self.mlp_in = nnx.Linear(
-            width, settings.mlp_dim, kernel_init=projection_init, dtype=dtype, rngs=rngs
-        )
-        self.mlp_out = nnx.Linear(
-            settings.mlp_dim, width, kernel_init=projection_init, dtype=dtype, rngs=rngs
-        )
-        self.mlp_norm = nnx.LayerNorm(width, dtype=dtype, rngs=rngs)
+        self.surround(width, rngs=rngs)
+
+    def surround(self, width: int, *, rngs: nnx.Rngs) -> None:
+        """Makes what is around attention: norms and MLP.
+
+        Args:
+            width: the model's, D.
+            rngs: keys for the initial parameters.
+        """
+        settings, dtype = self.settings, self.settings.dtype
+        self.attention_norm = settings.norm.make(width, dtype=dtype, rngs=rngs)
+        made = settings.mlp.make(width, settings.mlp_dim, dtype=dtype, rngs=rngs)
+        for name, projection in made.items():
+            setattr(self, name, projection)
+        self.mlp_norm = settings.norm.make(width, dtype=dtype, rngs=rngs)
+
+    def mlp(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """Returns what the MLP makes of hidden states, without residual and norm."""
+        return self.settings.mlp(self, self.settings.activation, x)
 
     def around(self, x, attend, *, rng=None, first_row=0, index=None):
         """Applies attention and MLP."""
@@ -194,13 +245,13 @@ class Block(Layer):
         x = self.held(x)
 
         def mlp(h):
-            out = self.mlp_out(self.settings.activation(self.mlp_in(h)))
-            return dropout(out, rate, rngs[1], first_row, index)
+            return dropout(self.mlp(h), rate, rngs[1], first_row, index)
 
         if self.settings.pre_norm:
             out = attend(self.attention_norm(x))
-            x = x + dropout(out, rate, rngs[0], first_row, index)
-            return x + mlp(self.mlp_norm(x))
+            attended = x + dropout(out, rate, rngs[0], first_row, index)
+            read = x if self.settings.parallel else attended
+            return attended + mlp(self.mlp_norm(read))
         dropped = dropout(attend(x), rate, rngs[0], first_row, index)
         x = self.attention_norm(x + dropped)
         return self.mlp_norm(x + mlp(x))

@@ -45,7 +45,8 @@ class CrossAttention(MultiHeadAttention):
             shared: the encoding's parameters that all layers share.
         """
         params = self._params(shared, where, where)
-        k, v = self.keys(memory), self.value(memory)
+        own = as_arrays(self.weighting_params)
+        k, v = self.weighting.keys(own, self.key(memory)), self.value(memory)
         features, _ = self.encoding.key_features(params, memory, k, where)
         return Remembered(k, v, where.replace(features=features))
 
@@ -71,7 +72,8 @@ class CrossAttention(MultiHeadAttention):
             rng: PRNG key for dropout, not that of self-attention; None at evaluation.
             first_row: row of the whole batch with which x starts.
         """
-        q, key = self.queries(x), remembered.key
+        own, key = as_arrays(self.weighting_params), remembered.key
+        q = self.weighting.queries(own, self.query(x))
         params = self._params(shared, where, key)
         features = self.encoding.query_features(params, x, q, where)
         out = attend(
@@ -86,7 +88,7 @@ class CrossAttention(MultiHeadAttention):
             **self.how(x, where, key, None),
             **self.weighting.dropping(rng, first_row),
         )
-        return self.out(out)
+        return self.output(x, out)
 
     def _params(self, shared, query, key):
         own = as_arrays(self.encoding_params)
@@ -117,9 +119,16 @@ class CrossBlock(Block):
         both_ways = dims._replace(causal=False)
         dtype = settings.dtype
         self.cross = CrossAttention(
-            both_ways, cross, dtype=dtype, weighting=settings.weighting, rngs=rngs
+            both_ways,
+            cross,
+            dtype=dtype,
+            weighting=settings.weighting,
+            output_gate=settings.output_gate,
+            qkv_bias=settings.qkv_bias,
+            out_bias=settings.out_bias,
+            rngs=rngs,
         )
-        self.cross_norm = nnx.LayerNorm(dims.embed_dim, dtype=dtype, rngs=rngs)
+        self.cross_norm = settings.norm.make(dims.embed_dim, dtype=dtype, rngs=rngs)
 
     def with_cross(
         self,
@@ -142,11 +151,10 @@ class CrossBlock(Block):
         rngs = (None,) * 3 if rng is None else jax.random.split(rng, 3)
         settings = self.settings
         x = self.held(x)
-        mlp = lambda h: self.mlp_out(settings.activation(self.mlp_in(h)))
         parts = (
             (attend, self.attention_norm),
             (look, self.cross_norm),
-            (mlp, self.mlp_norm),
+            (self.mlp, self.mlp_norm),
         )
         for (part, norm), part_rng in zip(parts, rngs, strict=True):
             out = part(norm(x) if settings.pre_norm else x)

@@ -34,6 +34,18 @@ class Memory(NamedTuple):
     caches: list[Cache]
 
 
+class _State(NamedTuple):
+    """A cache's state: what a layer hands on beside keys and values.
+
+    Attributes:
+        encoding: what `Encoding.key_features` returned.
+        token_shift: what `Unshifted.shifted` returned. It passes padding over.
+    """
+
+    encoding: Any
+    token_shift: Any
+
+
 class CachedPasses:
     """Reading a prompt, and then one token after the other, with caches."""
 
@@ -63,7 +75,7 @@ class CachedPasses:
         tokens = jnp.zeros((rows, 1), jnp.int32)
         read = lambda placement: self._read(tokens, one, one == 0, placement, None, 1)
         memory = jax.eval_shape(read, placement)[1]
-        return bool(jax.tree.leaves([cache.state for cache in memory.caches]))
+        return bool(jax.tree.leaves([c.state.encoding for c in memory.caches]))
 
     def start(
         self,
@@ -249,15 +261,17 @@ def cached_attention(
     table, stored = where.distances, where.replace(distances=None)
     read = lambda cache: cache.key.replace(distances=table)
     known = where if cache is None else read(cache)
-    state = None if cache is None else cache.state
+    state = _State(None, None) if cache is None else cache.state
     params = encoding.prepare(shared, own, where, known, dims)
-    q, k, v = attention.projected(x)
-    query = where.replace(features=encoding.query_features(params, x, q, where, state))
-    features, state = encoding.key_features(params, x, k, where, state)
+    (q, k, v), shift = attention.projected(x, where, state.token_shift)
+    query = where.replace(
+        features=encoding.query_features(params, x, q, where, state.encoding)
+    )
+    features, after = encoding.key_features(params, x, k, where, state.encoding)
     key = stored.replace(features=features)
     if cache is None:
         cache = Cache.empty(k, v, key, capacity=capacity)
-    cache = cache.extended(k, v, key, state)
+    cache = cache.extended(k, v, key, _State(after, shift))
     out = attend(
         q,
         cache.k,

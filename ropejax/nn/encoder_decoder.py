@@ -7,7 +7,6 @@ own tokens alone.
 """
 
 import dataclasses
-import math
 from functools import partial
 from typing import NamedTuple
 
@@ -25,9 +24,15 @@ from ropejax.nn.decoder import cached_attention, tokens_at
 from ropejax.nn.dropout import dropout
 from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.looped import walk_layers
-from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
+from ropejax.nn.parameters import as_arrays, as_parameters
+from ropejax.nn.readout import LinearReadout, Readout
 from ropejax.nn.remat import rematerialized
-from ropejax.nn.transformer import LayerKind, TransformerSpec, symbol_vectors
+from ropejax.nn.transformer import (
+    LayerKind,
+    TransformerSpec,
+    embedding_scale,
+    symbol_vectors,
+)
 from ropejax.padding import check_padding_behind
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
@@ -49,6 +54,8 @@ class EncoderDecoderSpec:
         encoding: of self-attention in both parts.
         cross: encoding of cross attention; none by default.
         scan_layers: compile one layer a part and loop over it.
+        readout: how logits are read out of the decoder's last hidden states.
+        embedding_scale: factor on the embeddings; `sqrt(embed_dim)` if None.
 
     Raises:
         ValueError: if sizes do not fit each other or an encoding.
@@ -66,6 +73,8 @@ class EncoderDecoderSpec:
     encoding: Encoding
     cross: Encoding = Encoding()
     scan_layers: bool = True
+    readout: Readout = LinearReadout()
+    embedding_scale: float | None = None
 
     def __post_init__(self):
         if not self.dims.causal:
@@ -75,6 +84,11 @@ class EncoderDecoderSpec:
                 "an encoder-decoder has no gated attention units, which the papers "
                 "leave without cross attention; set gated=False, or use a decoder."
             )
+        if self.settings.parallel:
+            raise ValueError(
+                "parallel=True: in an encoder-decoder cross attention stands between "
+                "attention and MLP; leave it False."
+            )
         for encoding in (self.encoding, self.cross):
             # Refuses what the encoder and cross attention, which see all, cannot serve.
             TransformerSpec(
@@ -83,6 +97,8 @@ class EncoderDecoderSpec:
                 self.dims._replace(causal=False),
                 self.settings,
                 (LayerKind(encoding),),
+                readout=self.readout,
+                embedding_scale=self.embedding_scale,
             )
         for _, part in getattr(self.cross, "parts", (("", self.cross),)):
             if type(part).embed is not Encoding.embed:
@@ -157,12 +173,12 @@ class EncoderDecoder(nnx.Module):
                 dims, settings, spec.encoding, spec.cross, rngs=Keys(rng)
             )
         )(each())
-        norm = lambda: nnx.LayerNorm(dims.embed_dim, dtype=settings.dtype, rngs=rngs)
+        norm = lambda: settings.norm.make(
+            dims.embed_dim, dtype=settings.dtype, rngs=rngs
+        )
         self.encoder_norm = norm() if settings.pre_norm else None
         self.final_norm = norm() if settings.pre_norm else None
-        self.readout = nnx.Linear(
-            dims.embed_dim, spec.num_outputs, kernel_init=projection_init, rngs=rngs
-        )
+        self.readout = spec.readout.make(dims.embed_dim, spec.num_outputs, rngs=rngs)
 
     def __call__(
         self,
@@ -313,7 +329,7 @@ class EncoderDecoder(nnx.Module):
         """Embedded symbols of one part, and the key for its layers' dropout."""
         spec, (own, common) = self.spec, placement.layers()
         first = jax.tree.map(lambda array: array[0], own)
-        x = symbol_vectors(self.embedding[...], tokens) * math.sqrt(spec.dims.embed_dim)
+        x = symbol_vectors(self.embedding[...], tokens) * embedding_scale(spec)
         where = tokens_at(first | common, places, valid)
         x = spec.encoding.embed(as_arrays(self.shared)[part], x, where)
         rng, layers_rng = (None, None) if rng is None else jax.random.split(rng)
@@ -362,4 +378,4 @@ class EncoderDecoder(nnx.Module):
 
     def _read_out(self, x):
         x = x if self.final_norm is None else self.final_norm(x)
-        return self.readout(x.astype(jnp.float32))
+        return self.spec.readout(self, x, self.spec.num_outputs)

@@ -23,8 +23,11 @@ from jaxtyping import Array, Float
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.block import BlockSettings, Layer
 from ropejax.nn.dropout import dropout
-from ropejax.nn.parameters import as_arrays, projection_init
+from ropejax.nn.mlp import MLP
+from ropejax.nn.output_gates import Ungated
+from ropejax.nn.parameters import projection_init
 from ropejax.nn.self_attention import SelfAttention
+from ropejax.nn.token_shifts import Projections, Unshifted
 from ropejax.nn.weighting import Weighting
 from ropejax.tokens import tokens
 
@@ -104,39 +107,20 @@ class GatedAttention(SelfAttention):
         )
         super().__init__(dims, encoding, weighting=weighting, rngs=rngs)
 
-    def projected(self, x):
-        """Returns queries and keys, of one projection, and values."""
-        z = self._base(x)
-        return self._queries(z), self._keys(z), self.values(x)
-
-    def queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:
-        """Returns queries, normalized if they are to be, before the encoding."""
-        return self._queries(self._base(x))
-
-    def keys(self, x: Float[Array, "B S D"]) -> Float[Array, "B S N H"]:
-        """Returns keys, normalized if they are to be, before the encoding."""
-        return self._keys(self._base(x))
-
-    def values(self, x: Float[Array, "B S D"]) -> Float[Array, "B S N Hv"]:
-        """Returns each head's part of v."""
-        return self.activation(self.value(x))
+    def projections(self, x: Float[Array, "B L D"]) -> Projections:
+        """Returns queries and keys, of one projection, and each head's part of v."""
+        z = self.activation(self.base(x))
+        return Projections(
+            _affine(z, self.query_scale, self.query_offset),
+            _affine(z, self.key_scale, self.key_offset),
+            self.activation(self.value(x)),
+        )
 
     def output(
         self, x: Float[Array, "B T D"], attended: Float[Array, "B T N Hv"]
     ) -> Float[Array, "B T D"]:
         """Returns what was attended to, gated by u of the queries, projected."""
         return self.out(self.activation(self.gate(x)) * attended)
-
-    def _base(self, x):
-        return self.activation(self.base(x))
-
-    def _queries(self, z):
-        q = _affine(z, self.query_scale, self.query_offset)
-        return self.weighting.queries(as_arrays(self.weighting_params), q)
-
-    def _keys(self, z):
-        k = _affine(z, self.key_scale, self.key_offset)
-        return self.weighting.keys(as_arrays(self.weighting_params), k)
 
 
 class GatedBlock(Layer):
@@ -159,7 +143,7 @@ class GatedBlock(Layer):
             weighting=settings.weighting,
             rngs=rngs,
         )
-        self.attention_norm = nnx.LayerNorm(
+        self.attention_norm = settings.norm.make(
             dims.embed_dim, dtype=settings.dtype, rngs=rngs
         )
 
@@ -183,6 +167,20 @@ def check_gated(
         encodings: of its layers.
     """
     heads, expanded = dims.num_heads, settings.mlp_dim
+    plain_parts = {
+        "mlp": MLP(),
+        "parallel": False,
+        "qkv_bias": False,
+        "out_bias": False,
+        "token_shift": Unshifted(),
+        "output_gate": Ungated(),
+    }
+    for name, plain in plain_parts.items():
+        if (given := getattr(settings, name)) != plain:
+            raise ValueError(
+                f"{name}={given} is of layers of attention and MLP, which gated "
+                f"attention units replace; leave it at {plain}."
+            )
     if dims.num_kv_heads != heads:
         raise ValueError(
             "a gated attention unit makes queries and keys of one projection, so "

@@ -96,7 +96,9 @@ def layer_with_memory(
         Dai et al. 2019, arXiv:1901.02860, section 3.2.
 
     Departures:
-        Any encoding and mask will do, not only the paper's.
+        Any encoding and mask will do, not only the paper's. Where a token shift looks
+        back, the first tokens of a memory that was cut to its length have nothing
+        before them.
     """
     settings = block.settings
     past = memory
@@ -167,9 +169,10 @@ def attend_with_memory(
     both, key = jnp.concatenate([past, x], axis=1), joined(memory.where, where)
     own = as_arrays(attention.encoding_params)
     params = encoding.prepare(shared, own, where, key, attention.dims)
-    q, k, v = attention.queries(x), attention.keys(both), attention.values(both)
-    size = memory.where.length
-    _, state = encoding.key_features(params, past, k[:, :size], memory.where)
+    (_, k_past, v_past), shift = attention.projected(past, memory.where)
+    (q, k, v), _ = attention.projected(x, where, shift)
+    k, v = (jnp.concatenate(two, axis=1) for two in ((k_past, k), (v_past, v)))
+    _, state = encoding.key_features(params, past, k_past, memory.where)
     features, _ = encoding.key_features(params, both, k, key)
     out = attend(
         q,

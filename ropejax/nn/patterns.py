@@ -258,6 +258,26 @@ def with_encodings(
     return dataclasses.replace(spec, pattern=pattern)
 
 
+def with_masks(
+    spec: TransformerSpec, change: Callable[[Mask | None], Mask | None]
+) -> TransformerSpec:
+    """Returns a spec whose layers' masks are changed, for the same parameters.
+
+    StreamingLLM and LM-Infinite at test, a few first tokens and a window behind:
+    `with_masks(spec, lambda mask: mask & Lambda(...))`; full attention instead of the
+    windows of training: `lambda mask: Causal()`.
+
+    Args:
+        spec: the model's.
+        change: a function of each layer's mask, None where all tokens see each other.
+
+    Returns:
+        The changed spec.
+    """
+    pattern = tuple(kind._replace(mask=change(kind.mask)) for kind in spec.pattern)
+    return dataclasses.replace(spec, pattern=pattern)
+
+
 def rectified(spec: TransformerSpec, window: int) -> TransformerSpec:
     """Returns a spec with ReRoPE in its full layers: HWFA2's form at test time.
 

@@ -215,16 +215,24 @@ class HeadRMSNorm(Unnormalized):
 
     def queries(self, params: Params, q: Heads) -> Heads:
         """Returns normalized queries."""
-        return self._normalized(q, params["query_gain"])
+        return rms_normalized(q, params["query_gain"], self.epsilon)
 
     def keys(self, params: Params, k: Heads) -> Heads:
         """Returns normalized keys."""
-        return self._normalized(k, params["key_gain"])
+        return rms_normalized(k, params["key_gain"], self.epsilon)
 
-    def _normalized(self, x: Heads, gain: Float[Array, " H"]) -> Heads:
-        wide = x.astype(jnp.float32)
-        square = (wide * wide).mean(-1, keepdims=True)
-        return (wide * (square + self.epsilon) ** -0.5 * gain).astype(x.dtype)
+
+def rms_normalized(x: Heads, gain: Float[Array, "*#B H"], epsilon: float) -> Heads:
+    """Returns every head divided by its root mean square, times gains.
+
+    Args:
+        x: queries, keys or heads' outputs.
+        gain: of each channel.
+        epsilon: added to the mean square.
+    """
+    wide = x.astype(jnp.float32)
+    square = (wide * wide).mean(-1, keepdims=True)
+    return (wide * (square + epsilon) ** -0.5 * gain).astype(x.dtype)
 
 
 QK_NORMS = MappingProxyType(

@@ -9,12 +9,15 @@ from jaxtyping import Array, Float, Int
 
 from ropejax.attention import SequenceParallel, attend, attention_weights
 from ropejax.encodings import Dims, Encoding
+from ropejax.nn.output_gates import Ungated
 from ropejax.nn.parameters import as_arrays, as_parameters
+from ropejax.nn.token_shifts import Projections, Unshifted
 from ropejax.nn.weighting import Weighting
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
-_WEIGHTING = 2**20  # no number that encodings fold into their keys
+# Numbers that encodings fold into their keys are far below.
+_WEIGHTING, _TOKEN_SHIFT, _OUTPUT_GATE = 2**20, 2**20 + 1, 2**20 + 2
 
 
 class Projected(NamedTuple):
@@ -49,7 +52,9 @@ class SelfAttention(nnx.Module):
         dims: the model's sizes.
         encoding: settings of the position encoding.
         weighting: how queries and keys become weights; by a softmax if None.
-        rngs: keys for the initial parameters of encoding and weighting.
+        token_shift: what projections take from tokens before; nothing if None.
+        output_gate: what `output` gates heads' outputs with; nothing if None.
+        rngs: keys for the initial parameters of all of these.
     """
 
     def __init__(
@@ -58,16 +63,25 @@ class SelfAttention(nnx.Module):
         encoding: Encoding,
         *,
         weighting: Weighting | None = None,
+        token_shift: Unshifted | None = None,
+        output_gate: Ungated | None = None,
         rngs: nnx.Rngs,
     ):
         self.dims = dims
         self.encoding = encoding
         rng = rngs.params()
         self.encoding_params = as_parameters(encoding.init_layer(rng, dims))
-        # A key of its own, so that everything else starts alike however it is weighted.
-        rng = jax.random.fold_in(rng, _WEIGHTING)
+
+        def own(part, number: int) -> Params:
+            # Of a key of its own, so that everything else starts alike with any of it.
+            return as_parameters(part.init_layer(jax.random.fold_in(rng, number), dims))
+
         self.weighting = Weighting() if weighting is None else weighting
-        self.weighting_params = as_parameters(self.weighting.init_layer(rng, dims))
+        self.weighting_params = own(self.weighting, _WEIGHTING)
+        self.token_shift = Unshifted() if token_shift is None else token_shift
+        self.token_shift_params = own(self.token_shift, _TOKEN_SHIFT)
+        self.output_gate = Ungated() if output_gate is None else output_gate
+        self.output_gate_params = own(self.output_gate, _OUTPUT_GATE)
 
     def __call__(
         self,
@@ -143,7 +157,7 @@ class SelfAttention(nnx.Module):
         encoding = self.encoding
         own = as_arrays(self.encoding_params)
         params = encoding.prepare(shared, own, where, where, self.dims)
-        q, k, v = self.projected(x)
+        (q, k, v), _ = self.projected(x, where)
         query = where.replace(features=encoding.query_features(params, x, q, where))
         features, _ = encoding.key_features(params, x, k, where)
         key = where.replace(features=features)
@@ -151,24 +165,29 @@ class SelfAttention(nnx.Module):
         return Projected(q, k, v, params, query, key, how)
 
     def projected(
-        self, x: Float[Array, "B L D"]
-    ) -> tuple[
-        Float[Array, "B L N H"], Float[Array, "B L K H"], Float[Array, "B L K Hv"]
-    ]:
-        """Returns queries, keys and values of the same tokens."""
-        return self.queries(x), self.keys(x), self.values(x)
+        self, x: Float[Array, "B L D"], where: Tokens, state: Any = None
+    ) -> tuple[Projections, Any]:
+        """Returns queries, keys and values as the encoding and a cache get them.
 
-    def queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:
-        """Returns queries, normalized if they are to be, before the encoding."""
-        raise NotImplementedError(f"{type(self).__name__} must define queries.")
+        Args:
+            x: hidden states, `[B, L, D]`.
+            where: where the tokens are.
+            state: what the call for the tokens before returned; None if there are none.
 
-    def keys(self, x: Float[Array, "B S D"]) -> Float[Array, "B S K H"]:
-        """Returns keys, normalized if they are to be, before the encoding."""
-        raise NotImplementedError(f"{type(self).__name__} must define keys.")
+        Returns:
+            The three, and the state of the token shift after these tokens.
+        """
+        own = as_arrays(self.token_shift_params)
+        (q, k, v), state = self.token_shift.shifted(
+            own, x, self.projections(x), where, state
+        )
+        own = as_arrays(self.weighting_params)
+        q, k = self.weighting.queries(own, q), self.weighting.keys(own, k)
+        return Projections(q, k, v), state
 
-    def values(self, x: Float[Array, "B S D"]) -> Float[Array, "B S K Hv"]:
-        """Returns values, before the encoding."""
-        raise NotImplementedError(f"{type(self).__name__} must define values.")
+    def projections(self, x: Float[Array, "B L D"]) -> Projections:
+        """Returns what queries, keys and values are made of, of each token alone."""
+        raise NotImplementedError(f"{type(self).__name__} must define projections.")
 
     def output(
         self, x: Float[Array, "B T D"], attended: Float[Array, "B T N Hv"]

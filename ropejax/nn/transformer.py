@@ -9,7 +9,7 @@ always.
 import dataclasses
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,15 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from ropejax.encodings import Dims, Encoding
+from ropejax.encodings.choices import positive
 from ropejax.nn.block import Block, BlockSettings
 from ropejax.nn.decoder import CachedPasses
 from ropejax.nn.dropout import check_rate, dropout
 from ropejax.nn.gated import GatedBlock, check_gated
 from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.looped import LoopSpan, check_loops, walk_layers
-from ropejax.nn.parameters import as_arrays, as_parameters, projection_init
+from ropejax.nn.parameters import as_arrays, as_parameters
+from ropejax.nn.readout import LinearReadout, Readout
 from ropejax.nn.remat import rematerialized
 from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
@@ -59,6 +61,8 @@ class TransformerSpec:
         loops: how often all layers are applied, with the same parameters.
         input_injection: where the embedded input is added again: "none", "loop" (before
             each loop but the first) or "layer" (before each layer but the first).
+        readout: how logits are read out of the last hidden states.
+        embedding_scale: factor on the embeddings; `sqrt(embed_dim)` if None.
 
     Raises:
         ValueError: if sizes do not fit each other or an encoding.
@@ -72,6 +76,8 @@ class TransformerSpec:
     scan_layers: bool = True
     loops: int = 1
     input_injection: str = "none"
+    readout: Readout = LinearReadout()
+    embedding_scale: float | None = None
 
     def __post_init__(self):
         check_sizes(self)
@@ -118,13 +124,11 @@ class Transformer(CachedPasses, nnx.Module):
         self.shared = as_parameters(shared)
         self.layers = nnx.data(layers)
         self.final_norm = (
-            nnx.LayerNorm(dims.embed_dim, dtype=settings.dtype, rngs=rngs)
+            settings.norm.make(dims.embed_dim, dtype=settings.dtype, rngs=rngs)
             if settings.pre_norm
             else None
         )
-        self.readout = nnx.Linear(
-            dims.embed_dim, spec.num_outputs, kernel_init=projection_init, rngs=rngs
-        )
+        self.readout = spec.readout.make(dims.embed_dim, spec.num_outputs, rngs=rngs)
 
     def __call__(
         self,
@@ -182,9 +186,7 @@ class Transformer(CachedPasses, nnx.Module):
             tokens: symbols, `[B, L]`.
             where: where they are, in the first layer.
         """
-        x = symbol_vectors(self.embedding[...], tokens) * math.sqrt(
-            self.spec.dims.embed_dim
-        )
+        x = symbol_vectors(self.embedding[...], tokens) * embedding_scale(self.spec)
         shared = list(as_arrays(self.shared).values())
         for encoding, params in _distinct(self.spec.pattern, shared):
             x = encoding.embed(params, x, where)
@@ -194,7 +196,7 @@ class Transformer(CachedPasses, nnx.Module):
         """Returns the logits, float32, of the last layer's output."""
         if self.final_norm is not None:
             x = self.final_norm(x)
-        return self.readout(x.astype(jnp.float32))
+        return self.spec.readout(self, x, self.spec.num_outputs)
 
     @compiled_once
     def _apply_layers(self, x, placement, known, shared, dropping, span):
@@ -250,6 +252,16 @@ def symbol_vectors(
     return jnp.where(known[..., None], rows, jnp.nan)
 
 
+def embedding_scale(spec: Any) -> float:
+    """Returns the factor on the embeddings of a model: `sqrt(D)` if not given.
+
+    Args:
+        spec: how the model is made, with `dims` and `embedding_scale`.
+    """
+    given = spec.embedding_scale
+    return math.sqrt(spec.dims.embed_dim) if given is None else given
+
+
 def _distinct(pattern: tuple[LayerKind, ...], shared: list):
     """Each different encoding of a pattern once, with its shared parameters."""
     seen = []
@@ -257,6 +269,23 @@ def _distinct(pattern: tuple[LayerKind, ...], shared: list):
         if kind.encoding not in seen:
             seen.append(kind.encoding)
             yield kind.encoding, params
+
+
+def check_reading(spec: Any) -> None:
+    """Raises ValueError where symbols cannot be embedded, or logits read out, so.
+
+    Args:
+        spec: how the model is made, with `readout`, `embedding_scale` and alphabets.
+    """
+    if not isinstance(spec.readout, Readout):
+        raise ValueError(
+            f"readout must be a Readout of ropejax.nn.readout, got {spec.readout!r}."
+        )
+    spec.readout.check(spec.num_symbols, spec.num_outputs)
+    if spec.embedding_scale is not None:
+        positive(embedding_scale=spec.embedding_scale)
+        if math.isinf(spec.embedding_scale):
+            raise ValueError("embedding_scale must be finite, got inf.")
 
 
 def check_sizes(spec: TransformerSpec) -> None:
@@ -282,7 +311,9 @@ def check_sizes(spec: TransformerSpec) -> None:
             f"num_layers={dims.num_layers} evenly."
         )
     check_rate(spec.settings.dropout)
+    check_reading(spec)
     spec.settings.weighting.check(dims)
+    spec.settings.token_shift.check(dims)
     check_loops(spec.loops, spec.input_injection)
     for kind in pattern:
         if kind.encoding.causal_only and not dims.causal:

@@ -1,9 +1,9 @@
 """What each axis of a model's parameters means: heads, width, layers, ...
 
 The model's own parameters are named by a table from the ends of their paths. Those of
-an encoding, and of what weighs queries and keys, need no table: they are asked for the
-shapes that they would make in a model of twice as many heads, and of twice the width,
-and the axes that double are named.
+an encoding, and of what else a layer's attention is told to do, need no table: they are
+asked for the shapes that they would make in a model of twice as many heads, and of
+twice the width, and the axes that double are named.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from ropejax.encodings import Dims, Encoding
-from ropejax.nn import TransformerSpec, Weighting
+from ropejax.nn import TransformerSpec
 from ropejax.sharding.rules import Names
 from ropejax.typing import Params
 
@@ -28,6 +28,12 @@ MODEL = MappingProxyType(
         "attention/key/kernel": ("embed", "kv_heads", None),
         "attention/value/kernel": ("embed", "kv_heads", None),
         "attention/out/kernel": ("heads", None, "embed"),
+        "attention/query/bias": ("heads", None),
+        "attention/key/bias": ("kv_heads", None),
+        "attention/value/bias": ("kv_heads", None),
+        "attention/out/bias": (None,),
+        "mlp_gate/kernel": ("embed", "mlp"),
+        "mlp_gate/bias": ("mlp",),
         "mlp_in/kernel": ("embed", "mlp"),
         "mlp_in/bias": ("mlp",),
         "mlp_out/kernel": ("mlp", "embed"),
@@ -56,7 +62,8 @@ GATED = MappingProxyType(
 expanded width of each whole; under rules that leave heads whole, it cuts the width."""
 
 _ENCODING = "attention/encoding_params"
-_WEIGHTING = "attention/weighting_params"
+_BESIDE = ("weighting", "token_shift", "output_gate")
+"""Attributes of the model's settings that have parameters in each layer's attention."""
 
 
 def parameter_names(spec: TransformerSpec, params: Params) -> Params:
@@ -74,7 +81,10 @@ def parameter_names(spec: TransformerSpec, params: Params) -> Params:
         f"kind_{at}": encoding_names(kind.encoding, spec.dims)
         for at, kind in enumerate(spec.pattern)
     }
-    weighting = weighting_names(spec.settings.weighting, spec.dims)
+    beside = {
+        f"attention/{part}_params": layer_names(getattr(spec.settings, part), spec.dims)
+        for part in _BESIDE
+    }
     of_model = {**MODEL, **GATED} if spec.settings.gated else MODEL
 
     def named(path, leaf) -> Names:
@@ -85,10 +95,7 @@ def parameter_names(spec: TransformerSpec, params: Params) -> Params:
         elif parts[0] == "layers":
             inner = "/".join(parts[2:])
             of_layer = of_model
-            for place, own in (
-                (_ENCODING, encodings[parts[1]][1]),
-                (_WEIGHTING, weighting),
-            ):
+            for place, own in {_ENCODING: encodings[parts[1]][1], **beside}.items():
                 if inner.startswith(f"{place}/"):
                     of_layer, inner = own, inner.removeprefix(f"{place}/")
             names = of_layer.get(inner)
@@ -118,14 +125,14 @@ def encoding_names(
     return _names_by_growth(init, dims)
 
 
-def weighting_names(weighting: Weighting, dims: Dims) -> Mapping[str, Names]:
-    """Returns the names of the parameters that weigh queries and keys, by path.
+def layer_names(part: Any, dims: Dims) -> Mapping[str, Names]:
+    """Returns the names of the parameters that a part of attention has, by path.
 
     Args:
-        weighting: how a model does it.
+        part: settings with `init_layer(rng, dims)`.
         dims: sizes of the model.
     """
-    return _names_by_growth(lambda *given: (weighting.init_layer(*given),), dims)[0]
+    return _names_by_growth(lambda *given: (part.init_layer(*given),), dims)[0]
 
 
 def unknown_names(shape: tuple[int, ...]) -> Names:

@@ -133,16 +133,27 @@ def test_pairs_of_floats_add_beyond_single_precision():
     assert float(got[0]) - 1e8 + float(got[1]) == 1.25
 
 
-def test_constant_gates_start_with_decay_times_on_a_logarithmic_scale():
-    encoding = Forgetting(from_content=False, shortest=2.0, longest=128.0)
+@pytest.mark.parametrize("method", [Forgetting, CABLE])
+def test_constant_gates_start_with_decay_times_on_a_logarithmic_scale(method):
+    encoding = method(from_content=False, shortest=2.0, longest=128.0)
     layer = encoding.init_layer(jax.random.key(0), dims(4, 4))
     assert set(layer) == {"b"}
-    times = -1 / np.log(1 / (1 + np.exp(-np.asarray(layer["b"], np.float64))))
-    np.testing.assert_allclose(times, [2, 8, 32, 128], rtol=1e-4)
-    x = jnp.zeros((1, 3, 16))
-    np.testing.assert_allclose(
-        jnp.exp(encoding.log_gates(layer, x))[0, 0], np.exp(-1 / times), rtol=1e-5
-    )
+    gates = encoding.log_gates(layer, jnp.zeros((1, 3, 16)))[0, 0]
+    np.testing.assert_allclose(-1 / gates, [2, 8, 32, 128], rtol=1e-4)
+
+
+def test_gates_of_content_start_where_the_bias_says():
+    """Half open by default, as in the authors' code; CABLE's sign is the opposite."""
+    for encoding, kept in (
+        (Forgetting(), 0.5),
+        (Forgetting(initial_bias=5.0), 1 / (1 + np.exp(-5))),
+        (CABLE(initial_bias=-5.0), 1 / (1 + np.exp(-5))),
+    ):
+        layer = encoding.init_layer(jax.random.key(0), dims(4, 4))
+        gates = encoding.log_gates(layer, jnp.zeros((1, 1, 16)))
+        np.testing.assert_allclose(jnp.exp(gates), np.full((1, 1, 4), kept), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"initial_bias=5.0 .* set shortest and"):
+        Forgetting(from_content=False, initial_bias=5.0)
 
 
 def test_decay_times_must_be_positive():

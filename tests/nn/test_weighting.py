@@ -33,6 +33,7 @@ from ropejax.nn import (
 from ropejax.nn.block import Block
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.nn.memory import layer_with_memory
+from ropejax.nn.output_gates import SigmoidGate
 from ropejax.nn.query_key_norm import CosineNorm, HeadRMSNorm, KeyNorm, LearnedCosine
 from ropejax.nn.row_scales import AdaptiveScale, SSMax
 from ropejax.positions import Placement
@@ -239,8 +240,9 @@ def test_every_new_parameter_of_a_population_learns(rng):
 
 
 def test_encoder_decoders_weigh_alike_in_cross_attention(rng):
-    """Decoding equals the full pass, and the cross attention's own sink matters."""
+    """Decoding equals the full pass, and cross attention's own sink and gate matter."""
     own = {"normalizer": SinkSoftmax(), "qk_norm": HeadRMSNorm(), "row_scale": SSMax()}
+    own["output_gate"] = SigmoidGate(initial_bias=0.0)
     settings = BlockSettings(8, dropout=0.0, **own)
     dims = DIMS._replace(num_layers=1)
     spec = EncoderDecoderSpec(5, 3, 4, dims, settings, Encoding())
@@ -258,9 +260,13 @@ def test_encoder_decoders_weigh_alike_in_cross_attention(rng):
 
     start, further, *expected = run(params)
     np.testing.assert_allclose([start, further], expected, atol=3e-5)
-    sink = params["decoder"]["cross"]["weighting_params"]["normalizer"]
+    cross = params["decoder"]["cross"]
+    gate, sink = cross["output_gate_params"], cross["weighting_params"]["normalizer"]
+    gate["bias"] = gate["bias"] - 3
+    gated = run(params)[0]
+    assert np.abs(gated - start).min() > 1e-4
     sink["sink"] = sink["sink"] + 3
-    assert np.abs(run(params)[0] - start).min() > 1e-4
+    assert np.abs(run(params)[0] - gated).min() > 1e-5
 
 
 def test_encoder_decoders_drop_the_weights_of_the_whole_batch_in_parts(rng):

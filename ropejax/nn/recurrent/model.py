@@ -18,8 +18,8 @@ from ropejax.nn.dropout import check_rate, dropout
 from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.parameters import projection_init
 from ropejax.nn.recurrent.cells import Cell, CellSettings, Row
+from ropejax.nn.recurrent.rows import check_rows
 from ropejax.nn.transformer import LayerKind
-from ropejax.padding import check_padding_behind
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
 
@@ -57,6 +57,11 @@ class RecurrentSpec:
                     f"{name} must be at least 1, got {getattr(self, name)}."
                 )
         check_rate(self.dropout)
+
+    @property
+    def title(self) -> str:
+        """What it is called in tables."""
+        return self.cell.title
 
     @property
     def dims(self) -> Dims:
@@ -145,11 +150,7 @@ class Recurrent(nnx.Module):
         Raises:
             ValueError: if `segments` are given, or padding is known not to come last.
         """
-        check_padding_behind(valid)
-        if segments is not None:
-            raise ValueError(
-                "a recurrent model reads one sequence a row; unpack the segments."
-            )
+        check_rows(valid, segments)
         row = describe_rows(tokens, valid, placeholder=self.spec.num_symbols - 1)
         x = jax.nn.one_hot(tokens, self.spec.num_symbols, dtype=self.spec.dtype)
         rngs = [None] * len(self.cells)

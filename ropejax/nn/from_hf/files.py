@@ -1,0 +1,94 @@
+"""The folder of a Hugging Face checkpoint: its config, and its arrays when asked for.
+
+It needs the package safetensors, of the extra `pretrained`.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+_INDEX, _SINGLE, _CONFIG = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "config.json",
+)
+
+
+class StoredTensors(Mapping):
+    """Arrays in files of safetensors by name, each read when it is asked for.
+
+    Args:
+        files: the file of each array.
+    """
+
+    def __init__(self, files: Mapping[str, pathlib.Path]):
+        self._files = dict(files)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        with _opened(self._files[name]) as file:
+            return file.get_tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def open_checkpoint(
+    folder: str | os.PathLike,
+) -> tuple[dict[str, Any], Mapping[str, np.ndarray]]:
+    """Returns the config and the arrays of a checkpoint, for `decoder_from_hf`.
+
+    Args:
+        folder: with `config.json`, and `model.safetensors` or, of a large model, its
+            parts and `model.safetensors.index.json`.
+
+    Raises:
+        ValueError: if a file is missing, or the index names an array that its file
+            lacks.
+        ImportError: if safetensors is not installed.
+    """
+    folder = pathlib.Path(folder)
+    if not (folder / _CONFIG).is_file():
+        raise ValueError(
+            f"{folder} has no {_CONFIG}; give the folder of a checkpoint that was "
+            "downloaded, or saved by save_pretrained."
+        )
+    config = json.loads((folder / _CONFIG).read_text())
+    if (folder / _INDEX).is_file():
+        index = json.loads((folder / _INDEX).read_text())["weight_map"]
+        files = {name: folder / part for name, part in index.items()}
+    elif (folder / _SINGLE).is_file():
+        with _opened(folder / _SINGLE) as file:
+            files = dict.fromkeys(file.keys(), folder / _SINGLE)
+    else:
+        raise ValueError(
+            f"{folder} has neither {_SINGLE} nor {_INDEX}; save the model with "
+            "save_pretrained(folder, safe_serialization=True)."
+        )
+    for path in sorted(set(files.values())):
+        if not path.is_file():
+            raise ValueError(f"{_INDEX} names {path.name}, which {folder} lacks.")
+        with _opened(path) as file:
+            lacking = {n for n, own in files.items() if own == path} - set(file.keys())
+        if lacking:
+            raise ValueError(
+                f"{path} lacks {min(lacking)}, which {_INDEX} says it has."
+            )
+    return config, StoredTensors(files)
+
+
+def _opened(path: pathlib.Path) -> Any:
+    try:
+        from safetensors import safe_open
+    except ImportError as error:
+        raise ImportError(
+            "reading a checkpoint needs safetensors: pip install "
+            "'ropejax[pretrained]', or pass arrays by name to decoder_from_hf."
+        ) from error
+    return safe_open(path, framework="numpy")
