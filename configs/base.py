@@ -3,10 +3,10 @@
 Other configs start from this one and change a few lines, so that what a file changes is
 the experiment. Names and numbers become objects in experiments/building/build.py.
 
-Settings of a task, an encoding, a position scheme or a curriculum are written as the
-arguments of its class, for example `max_wavelength=5e5, layout=interleaved`; objects as
-calls, for example `distance=Rectified(512)`. `python -m experiments.main --list` shows
-all of them.
+Settings of a task, an encoding, a position scheme, an optimizer and so on are written
+as the arguments of its class, for example `max_wavelength=5e5, layout=interleaved`;
+objects as calls, for example `distance=Rectified(512)`.
+`python -m experiments.main --list` shows all of them.
 """
 
 from ml_collections import ConfigDict
@@ -47,11 +47,20 @@ def get_config(arg: str = "") -> ConfigDict:
     model.kind_options = ""  # settings of a kind: block=GAU(), or cross=Rotary()
     model.num_layers = 5  # layers
     model.embed_dim = 64  # width of the model, channels
-    model.num_heads = 8  # attention heads; they divide embed_dim
+    model.num_heads = 8  # attention heads; they divide embed_dim, if head_dim is None
     model.num_kv_heads = placeholder(int)  # key/value heads; num_heads if not given
+    model.head_dim = placeholder(int)  # of heads; embed_dim / num_heads if not given
+    model.qkv_bias = False  # projections to queries, keys and values have biases
+    model.out_bias = False  # so has that of what attention returns
+    model.mlp = "plain"  # form of the MLP: plain, or gated (SwiGLU with silu)
+    model.mlp_options = ""  # its settings
     model.mlp_factor = 4  # width of the MLP over embed_dim
+    model.mlp_dim = placeholder(int)  # that width itself, instead of the factor
     model.activation = "relu"  # of the MLP: relu, gelu, silu or tanh
+    model.norm = "layer"  # what normalizes hidden states: layer or rms
+    model.norm_options = ""  # its settings
     model.pre_norm = False  # normalize what enters a part, rather than each sum
+    model.parallel = False  # attention and MLP beside each other; with pre_norm
     model.pattern = "alike"  # kinds of layers: alike, or windows between full ones
     model.pattern_options = ""  # its settings
     model.normalizer = "softmax"  # what turns logits into weights: softmax, entmax, ...
@@ -60,9 +69,16 @@ def get_config(arg: str = "") -> ConfigDict:
     model.qk_norm_options = ""  # its settings
     model.row_scale = "none"  # learned factor on a query's logits: none, ssmax, ...
     model.row_scale_options = ""  # its settings
+    model.token_shift = "none"  # of keys, ... by tokens before: none, kv, convolution
+    model.token_shift_options = ""  # its settings
+    model.output_gate = "none"  # on heads' outputs, from the input: none, sigmoid
+    model.output_gate_options = ""  # its settings
     model.attention_dropout = 0.0  # probability of dropping a weight, training only
     model.loops = 1  # how often all layers are applied, with the same parameters
     model.input_injection = "none"  # embedded input added again before each loop, layer
+    model.embedding_scale = placeholder(float)  # on embeddings; sqrt(embed_dim) if None
+    model.readout = "linear"  # how logits are read out: linear, or tied (embedding)
+    model.readout_options = ""  # its settings
     model.causal = False  # True: a token sees itself and those before it only
     model.dropout = 0.1  # probability of dropping an element, training only
     model.dtype = "float32"  # of the computation: float32 or bfloat16
@@ -70,14 +86,16 @@ def get_config(arg: str = "") -> ConfigDict:
     model.scan_layers = True  # compile one layer and loop: quick to compile
 
     config.optim = optim = ConfigDict()
+    optim.name = "adam"  # or sgd, lion, adafactor, muon; or optax.radam, one's own
+    optim.options = ""  # its settings; what is below applies to all but where it says
     optim.learning_rate = 1e-3  # peak of the schedule
     optim.warmup_steps = 0  # steps of linear rise from zero
     optim.final_fraction = 1.0  # of the peak, reached by a cosine at train.steps
-    optim.weight_decay = 0.0  # decoupled, on projection kernels; 0: Adam, else AdamW
+    optim.weight_decay = 0.0  # decoupled, on projection kernels; Adam with it is AdamW
     optim.max_grad_norm = 1.0  # longer gradients are cut to this norm; 0: never
-    optim.b1 = 0.9  # decay of Adam's first moment, per step
-    optim.b2 = 0.999  # decay of Adam's second moment, per step
-    optim.eps = 1e-8  # added to the root of the second moment
+    optim.b1 = 0.9  # decay of Adam's first moment, per step; adam, muon
+    optim.b2 = 0.999  # decay of Adam's second moment, per step; adam, muon
+    optim.eps = 1e-8  # added to the root of Adam's second moment; adam, muon
 
     config.train = train = ConfigDict()
     train.steps = 100_000  # optimizer steps in all; a larger number extends a run

@@ -150,12 +150,21 @@ def print_catalogues() -> int:
     """Prints tasks, encodings, position schemes and curricula, one line each."""
     from experiments.building.blocks import BLOCKS
     from ropejax.encodings import ENCODINGS
-    from ropejax.nn import NORMALIZERS, QK_NORMS, ROW_SCALES
+    from ropejax.nn import (
+        MLPS,
+        NORMALIZERS,
+        NORMS,
+        OUTPUT_GATES,
+        QK_NORMS,
+        READOUTS,
+        ROW_SCALES,
+        TOKEN_SHIFTS,
+    )
     from ropejax.nn.patterns import PATTERNS
-    from ropejax.nn.recurrent import CELLS
+    from ropejax.nn.recurrent import RECURRENT
     from ropejax.positions import POSITIONS
     from ropejax.tasks import MORE_TASKS, TASKS, TEXT_TASKS
-    from ropejax.training import CURRICULA
+    from ropejax.training import CURRICULA, OPTIMIZERS
 
     for title, catalogue in {
         "tasks (task.name): the Chomsky hierarchy": TASKS,
@@ -165,11 +174,17 @@ def print_catalogues() -> int:
         "position schemes (positions.name, eval.positions)": POSITIONS,
         "layer patterns (model.pattern)": PATTERNS,
         "layers (model.kind_options, block=GAU())": BLOCKS,
+        "norms of hidden states (model.norm)": NORMS,
+        "forms of the MLP (model.mlp)": MLPS,
+        "how logits are read out (model.readout)": READOUTS,
         "what replaces the softmax (model.normalizer)": NORMALIZERS,
         "normalized queries and keys (model.qk_norm)": QK_NORMS,
         "learned factors on logits (model.row_scale)": ROW_SCALES,
-        "recurrent models (model.kind, model.kind_options)": CELLS,
+        "projections that take in tokens before (model.token_shift)": TOKEN_SHIFTS,
+        "gates on heads' outputs (model.output_gate)": OUTPUT_GATES,
+        "recurrent models (model.kind, model.kind_options)": RECURRENT,
         "curricula (train.curriculum)": CURRICULA,
+        "optimizers (optim.name)": OPTIMIZERS,
     }.items():
         print(f"{title}:")
         for name, cls in catalogue.items():

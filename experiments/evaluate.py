@@ -3,6 +3,7 @@ r"""Scores a trained run at any lengths, also with other positions than in train
     python -m experiments.evaluate --workdir=runs/reverse --lengths=1:500
     python -m experiments.evaluate --workdir=runs/reverse --positions=evenly_spaced
     python -m experiments.evaluate --workdir=runs/reverse --sets=sets
+    python -m experiments.evaluate --workdir=runs/reverse --lengths=40,80 --by-place
     python -m experiments.evaluate --workdir=runs/reverse --lengths=50:500:50 \
         --positions="randomized(max_position=1024)" \
         --encoding_options="distance=Rectified(512)"
@@ -16,7 +17,8 @@ other parameters may differ too, by fields of the config's groups task, encoding
 model; trained lengths that are not given stay those of training. Scores are appended
 to the run's results, each beside that of the best predictor that does not see the
 input. The newest checkpoint is scored; its step is in every row, and what is printed
-first says if training is not finished.
+first says if training is not finished. `--by-place` counts at each place of the answer
+too: where a model fails, and on text how the loss falls along the window.
 """
 
 import dataclasses
@@ -34,7 +36,7 @@ from experiments.building.mesh import parse_sizes
 from experiments.building.tested_model import make_tested_model
 from experiments.building.tested_positions import make_tested
 from experiments.evaluation_sets.asked import as_held, fixed_sets
-from experiments.report import tables
+from experiments.report import place_tables, tables
 from experiments.results import store as results
 from experiments.running import joining, processes, scoring, text_files
 from experiments.running.opening import Run, open_run, read_run
@@ -85,6 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             help=f"{what} (default: the run's)",
         )
     parser.add_argument(
+        "--by-place",
+        action="store_true",
+        help="count at each place of the answer too (of text: of the window), into the "
+        "results and a table; lengths that were scored without are scored again",
+    )
+    parser.add_argument(
         "--mesh",
         metavar="AXIS=N,...",
         help="spread model and rows over devices, such as data=2,tensor=2 or fsdp=-1 "
@@ -104,6 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         encoding_options=given.encoding_options,
         fields=fields,
         sets=given.sets,
+        by_place=given.by_place,
         mesh=None if given.mesh is None else parse_sizes(given.mesh, "--mesh"),
         changes={
             name: getattr(given, name)
@@ -123,6 +132,7 @@ def evaluate_run(
     fields: Mapping[str, Any] | None = None,
     changes: Mapping[str, int] | None = None,
     sets: str | pathlib.Path | None = None,
+    by_place: bool = False,
     mesh: Mapping[str, int] | None = None,
     console: Console | None = None,
 ) -> dict[int, LengthScore]:
@@ -140,6 +150,7 @@ def evaluate_run(
         sets: folder of fixed evaluation sets, which also says at which lengths, of how
             many samples and with which seed to score where that is not given; fresh
             examples are drawn if None.
+        by_place: count at each place of the answer too.
         mesh: sizes by axis of the mesh that model and rows are spread over; None for
             one device. Several processes must all call this alike.
         console: where progress and summary are shown; the terminal if None.
@@ -160,6 +171,7 @@ def evaluate_run(
             "encoding_options": encoding_options,
             "fields": fields,
             "mesh": mesh,
+            "by_place": by_place,
             "changes": changes,
         }
     )
@@ -196,6 +208,7 @@ def evaluate_run(
         run.score_labels(int(state.step), positions=where, encoding=tested.label),
         fixed,
         recipe.sharding,
+        by_place,
     )
     with run.writer() if first else processes.Silent() as writer:
         params = tested.params(state.params, recipe.model)
@@ -208,6 +221,9 @@ def evaluate_run(
     if task.in_place:
         line = ", ".join(f"{n}: {one.perplexity:.4g}" for n, one in scores.items())
         console.print(f"perplexity by length: {line}", highlight=False, soft_wrap=True)
+    if by_place:
+        few = shown or tables.spread_out(evaluation.lengths)
+        place_tables.print_places(task, {n: scores[n] for n in few}, console)
     return scores
 
 

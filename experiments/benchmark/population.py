@@ -19,8 +19,8 @@ from ropejax.encodings import ENCODINGS, Dims
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
 from ropejax.positions import Randomized
 from ropejax.tasks import TASKS
-from ropejax.training import Fixed, Recipe, adam
-from ropejax.training.members import AdamFamily, Member, Numbers, strong
+from ropejax.training import Fixed, Numbers, OptimizerFamily, Recipe, adam
+from ropejax.training.members import Member, strong
 from ropejax.training.population import (
     AXIS,
     Population,
@@ -60,7 +60,7 @@ def population_of(batch: int, length: int, tiny: bool) -> Population:
         buckets=(length,),
         batch_size=batch,
     )
-    return Population(recipe, AdamFamily(steps=1000))
+    return Population(recipe, OptimizerFamily(steps=1000))
 
 
 def members_of(count: int) -> list[Member]:

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments.building import options
 from experiments.building.fitting import Classes
+from experiments.building.model_parts import make_part
 from experiments.building.options import look_up
 from ropejax.encodings.choices import check_choice, positive
 from ropejax.settings import Settings
@@ -19,6 +20,10 @@ ACTIVATIONS = MappingProxyType(
 )
 
 _OF_MLP = {"mlp_factor": "expansion", "activation": "activation"}
+_OF_OTHER_LAYERS = (
+    *("mlp", "mlp_options", "mlp_dim", "parallel", "qkv_bias", "out_bias"),
+    "head_dim",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,23 +109,43 @@ def make_layers(config: ConfigDict, parts: Classes = MappingProxyType({})) -> La
                 "write block=GAU(), or leave it out for attention and MLP."
             )
         block = options.construct(_KindOptions, given, where, classes=BLOCKS).block
+    plain = base.get_config().model
     if block is None:
+        if model.mlp_dim is not None and model.mlp_factor != plain.mlp_factor:
+            raise ValueError(
+                f"model.mlp_factor={model.mlp_factor} and model.mlp_dim="
+                f"{model.mlp_dim} both say how wide the MLP is; leave the first at "
+                f"{plain.mlp_factor}, or the second out."
+            )
+        by_factor = model.mlp_factor * model.embed_dim
+        by_heads = model.embed_dim // model.num_heads
         return Layers(
-            model.embed_dim // model.num_heads,
+            by_heads if model.head_dim is None else model.head_dim,
             {
-                "mlp_dim": model.mlp_factor * model.embed_dim,
+                "mlp_dim": by_factor if model.mlp_dim is None else model.mlp_dim,
                 "activation": look_up(
                     model.activation, ACTIVATIONS, "model.activation"
                 ),
+                "mlp": make_part(config, "mlp"),
+                "parallel": model.parallel,
+                "qkv_bias": model.qkv_bias,
+                "out_bias": model.out_bias,
             },
         )
-    plain = base.get_config().model
     for field, setting in _OF_MLP.items():
         if model[field] != plain[field]:
             raise ValueError(
                 f"model.{field}={model[field]!r} is of the MLP, which gated attention "
                 f"units replace; leave it at {plain[field]!r} and set {setting} in "
                 f"{where}, as in block=GAU({setting}={model[field]})."
+            )
+    for field in _OF_OTHER_LAYERS:
+        if model[field] != plain[field]:
+            own = " (GAU has a head_dim of its own)" if field == "head_dim" else ""
+            raise ValueError(
+                f"model.{field}={model[field]!r} is of layers of attention and MLP, "
+                f"which gated attention units replace{own}; leave it at "
+                f"{plain[field]!r}."
             )
     head_dim = block.head_dim or model.embed_dim // model.num_heads
     return Layers(

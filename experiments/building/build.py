@@ -32,7 +32,9 @@ from experiments.building.methods import (
     make_positions,
     make_task,
 )
+from experiments.building.model_parts import made, make_part
 from experiments.building.naming import named_in
+from experiments.building.optimizers import check_step, make_optimizer
 from experiments.building.options import look_up
 from experiments.building.progressive import make_progressive
 from experiments.building.recurrent import is_recurrent, make_recurrent
@@ -48,7 +50,7 @@ from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.nn.patterns import PATTERNS, Alike
 from ropejax.nn.recurrent import RecurrentSpec
 from ropejax.tasks import Task
-from ropejax.training import CURRICULA, Curriculum, Recipe, adam, even_buckets, schedule
+from ropejax.training import CURRICULA, Curriculum, Recipe, even_buckets, schedule
 
 DTYPES = types.MappingProxyType(
     {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
@@ -102,7 +104,7 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
             model=model,
             task=task,
             positions=positions,
-            optimizer=make_optimizer(config, rate),
+            optimizer=make_optimizer(config),
             curriculum=curriculum,
             buckets=even_buckets(train.max_length, train.buckets),
             batch_size=train.batch_size,
@@ -112,6 +114,7 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
             sharding=make_sharding(config),
             progressive=make_progressive(config, model),
         )
+    check_step(config, recipe)
     evaluation = make_evaluation(config, recipe)
     return Experiment(
         recipe,
@@ -159,10 +162,13 @@ def _make_model(
     model = config.model
     if is_recurrent(config):
         return make_recurrent(config, task, DTYPES)
-    if model.num_heads < 1 or model.embed_dim % model.num_heads:
+    if model.num_heads < 1 or (
+        model.head_dim is None and model.embed_dim % model.num_heads
+    ):
         raise ValueError(
             f"model.num_heads={model.num_heads} must divide "
-            f"model.embed_dim={model.embed_dim}; change one of them."
+            f"model.embed_dim={model.embed_dim}; change one of them, or set "
+            "model.head_dim."
         )
     kv_heads = model.num_heads if model.num_kv_heads is None else model.num_kv_heads
     if kv_heads < 1 or model.num_heads % kv_heads:
@@ -170,12 +176,7 @@ def _make_model(
             f"model.num_kv_heads={kv_heads} must be at least 1 and divide "
             f"model.num_heads={model.num_heads}; leave it out (None) for as many."
         )
-    pattern = options.construct(
-        look_up(model.pattern, PATTERNS, "model.pattern", Alike),
-        options.parse(model.pattern_options, "model.pattern_options"),
-        "model.pattern_options",
-        defaults=defaults(config, task),
-    )
+    pattern = made(config, "pattern", PATTERNS, Alike, defaults(config, task))
     layers = make_layers(config, PARTS)
     causal = model.causal or model.kind != "encoder"
     spec = TransformerSpec(
@@ -191,6 +192,7 @@ def _make_model(
         ),
         settings=BlockSettings(
             **layers.settings,
+            norm=make_part(config, "norm"),
             pre_norm=model.pre_norm,
             dropout=model.dropout,
             dtype=look_up(model.dtype, DTYPES, "model.dtype"),
@@ -202,6 +204,8 @@ def _make_model(
         scan_layers=model.scan_layers,
         loops=model.loops,
         input_injection=model.input_injection,
+        readout=make_part(config, "readout"),
+        embedding_scale=model.embedding_scale,
     )
     if model.kind == KIND:
         return make_encoder_decoder(config, task, encoding, spec, PARTS)
@@ -216,29 +220,6 @@ def make_schedule(config: ConfigDict) -> optax.Schedule:
             steps=config.train.steps,
             warmup_steps=config.optim.warmup_steps,
             final_fraction=config.optim.final_fraction,
-        )
-    except ValueError as error:
-        raise ValueError(f"optim.{error}") from None
-
-
-def make_optimizer(
-    config: ConfigDict, learning_rate: optax.Schedule
-) -> optax.GradientTransformation:
-    """Returns the optimizer of a config."""
-    optim = config.optim
-    if optim.max_grad_norm < 0:
-        raise ValueError(
-            "optim.max_grad_norm must be positive, or 0 for no clipping, got "
-            f"{optim.max_grad_norm}."
-        )
-    try:
-        return adam(
-            learning_rate,
-            weight_decay=optim.weight_decay,
-            max_grad_norm=optim.max_grad_norm or None,
-            b1=optim.b1,
-            b2=optim.b2,
-            eps=optim.eps,
         )
     except ValueError as error:
         raise ValueError(f"optim.{error}") from None

@@ -71,4 +71,6 @@ def make_encoder_decoder(
         encoding=encoding,
         cross=cross,
         scan_layers=spec.scan_layers,
+        readout=spec.readout,
+        embedding_scale=spec.embedding_scale,
     )

@@ -27,13 +27,13 @@ from ropejax.encodings import (
 )
 from ropejax.encodings.distance import Distance
 from ropejax.encodings.frequency_map import FrequencyMap
-from ropejax.nn.recurrent import CELLS
+from ropejax.nn.recurrent import RECURRENT
 from ropejax.positions import POSITIONS, Randomized
 from ropejax.positions.base import PositionScheme
 from ropejax.tasks import ALL_TASKS, Autoregressive, Task
 
 KINDS = types.MappingProxyType(
-    {"encoder": False, "decoder": True, KIND: True, **dict.fromkeys(CELLS, False)}
+    {"encoder": False, "decoder": True, KIND: True, **dict.fromkeys(RECURRENT, False)}
 )
 """Kinds of models, and whether they read their own answers back."""
 

@@ -129,7 +129,11 @@ def change(settings: Any, options: Mapping[str, Any], where: str) -> Any:
 
 
 def look_up(
-    name: str, catalogue: Mapping[str, Any], where: str, kind: type | None = None
+    name: str,
+    catalogue: Mapping[str, Any],
+    where: str,
+    kind: type | None = None,
+    own: str = "",
 ) -> Any:
     """Returns `catalogue[name]`, or the user's own class that `name` is the path of.
 
@@ -138,6 +142,7 @@ def look_up(
         catalogue: what there is.
         where: which setting has the name, for messages.
         kind: what classes of the user's own must derive from; None if there are none.
+        own: what else may be the user's own, for the message.
 
     Raises:
         ValueError: for an unknown name, with the nearest ones.
@@ -147,21 +152,23 @@ def look_up(
     head = name.partition("(")[0].strip() if isinstance(name, str) else name
     if kind is not None and head == name and is_path(name):
         return imported(name, kind, where)
-    if head != name and (head in catalogue or (kind is not None and is_path(head))):
+    if head != name and (
+        head in catalogue or ((kind is not None or own) and is_path(head))
+    ):
         raise ValueError(
             f"{where}={name!r}: this field has the name alone, {head}; "
             f"{_settings_go(where, name)}"
         )
     raise ValueError(
         f"{where}={name!r} is unknown.{nearest(name, catalogue)} "
-        f"Known: {', '.join(catalogue)}{_or_own(kind)}."
+        f"Known: {', '.join(catalogue) or 'none'}{_or_own(kind, own)}."
     )
 
 
-def _or_own(kind: type | None) -> str:
-    if kind is None:
-        return ""
-    return f"; or one of your own, a {kind.__name__}, by its import: my_module.MyClass"
+def _or_own(kind: type | None, own: str) -> str:
+    if kind is not None:
+        own = f"a {kind.__name__}, by its import: my_module.MyClass"
+    return f"; or one of your own, {own}" if own else ""
 
 
 def _settings_go(where: str, name: str) -> str:

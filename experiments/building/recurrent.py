@@ -5,29 +5,50 @@ a position scheme would change nothing. An experiment that names one is a mistak
 baseline.
 """
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from experiments.building import options
+from experiments.building.blocks import make_layers
+from experiments.building.model_parts import make_part
 from experiments.building.options import look_up
-from ropejax.nn.recurrent import CELLS, RecurrentSpec
+from ropejax.encodings import Dims
+from ropejax.nn import BlockSettings
+from ropejax.nn.recurrent import (
+    CELLS,
+    MIXERS,
+    RECURRENT,
+    LayeredSpec,
+    MixerSettings,
+    RecurrentSpec,
+)
 from ropejax.positions import Consecutive
 from ropejax.positions.base import PositionScheme
 from ropejax.tasks import Task
 
 USED = ("kind", "kind_options", "num_layers", "embed_dim", "dropout", "dtype")
-"""Fields of `model` that a recurrent kind reads."""
+"""Fields of `model` that every recurrent kind reads."""
+
+OF_LAYERS = (
+    *("mlp", "mlp_options", "mlp_factor", "mlp_dim", "activation"),
+    *("norm", "norm_options", "pre_norm", "remat", "scan_layers"),
+)
+"""Fields that a kind reads too whose layers are those of a Transformer."""
 
 
 def is_recurrent(config: ConfigDict) -> bool:
     """Returns whether a config's model is one of `ropejax.nn.recurrent`."""
-    return config.model.kind in CELLS
+    return config.model.kind in RECURRENT
 
 
-def make_recurrent(config: ConfigDict, task: Task, dtypes) -> RecurrentSpec:
-    """Returns the recurrent model of a config; its units are `model.embed_dim`.
+def make_recurrent(
+    config: ConfigDict, task: Task, dtypes
+) -> RecurrentSpec | LayeredSpec:
+    """Returns the recurrent model of a config.
 
     Args:
-        config: the config.
+        config: the config; units of a cell are `model.embed_dim`.
         task: what it learns.
         dtypes: dtypes by name.
 
@@ -36,16 +57,66 @@ def make_recurrent(config: ConfigDict, task: Task, dtypes) -> RecurrentSpec:
     """
     check_unused(config)
     model = config.model
-    given = options.parse(model.kind_options, "model.kind_options")
-    return RecurrentSpec(
+    dtype = look_up(model.dtype, dtypes, "model.dtype")
+    if model.kind in CELLS:
+        return RecurrentSpec(
+            num_symbols=task.num_symbols,
+            num_outputs=task.output_vocab,
+            cell=_settings(config),
+            units=model.embed_dim,
+            num_layers=model.num_layers,
+            dropout=model.dropout,
+            dtype=dtype,
+        )
+    return LayeredSpec(
         num_symbols=task.num_symbols,
         num_outputs=task.output_vocab,
-        cell=options.construct(CELLS[model.kind], given, "model.kind_options"),
-        units=model.embed_dim,
-        num_layers=model.num_layers,
-        dropout=model.dropout,
-        dtype=look_up(model.dtype, dtypes, "model.dtype"),
+        dims=make_dims(config),
+        settings=BlockSettings(
+            **make_layers(config).settings,
+            norm=make_part(config, "norm"),
+            pre_norm=model.pre_norm,
+            dropout=model.dropout,
+            dtype=dtype,
+            remat=model.remat,
+        ),
+        mixer=make_mixer(config),
+        scan_layers=model.scan_layers,
     )
+
+
+def make_mixer(config: ConfigDict) -> MixerSettings:
+    """Returns what stands in place of attention, for a kind of `MIXERS`."""
+    return _settings(config)
+
+
+def make_dims(config: ConfigDict) -> Dims:
+    """Returns the sizes of a model of a kind of `MIXERS`.
+
+    Raises:
+        ValueError: if heads do not divide the width.
+    """
+    model = config.model
+    heads = model.num_heads if MIXERS[model.kind].has_heads else 1
+    if heads < 1 or model.embed_dim % heads:
+        raise ValueError(
+            f"model.num_heads={heads} must divide model.embed_dim={model.embed_dim}; "
+            "change one of them."
+        )
+    return Dims(
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=model.embed_dim // heads,
+        embed_dim=model.embed_dim,
+        num_layers=model.num_layers,
+        causal=True,
+    )
+
+
+def _settings(config: ConfigDict) -> Any:
+    where = "model.kind_options"
+    given = options.parse(config.model.kind_options, where)
+    return options.construct(RECURRENT[config.model.kind], given, where)
 
 
 def check_unused(config: ConfigDict) -> None:
@@ -56,7 +127,10 @@ def check_unused(config: ConfigDict) -> None:
     kind = config.model.kind
     wanted = {"encoding.name": "none", "encoding.options": ""}
     wanted |= {"positions.name": "consecutive", "positions.options": ""}
-    wanted |= {f"model.{n}": x for n, x in plain.model.items() if n not in USED}
+    used = set(USED)
+    if kind in MIXERS:
+        used |= {*OF_LAYERS, *(["num_heads"] if MIXERS[kind].has_heads else [])}
+    wanted |= {f"model.{n}": x for n, x in plain.model.items() if n not in used}
     if config.eval.positions is not None:
         wanted |= {"eval.positions": "consecutive", "eval.options": ""}
     given = {path: config[path.split(".")[0]][path.split(".")[1]] for path in wanted}
@@ -65,15 +139,17 @@ def check_unused(config: ConfigDict) -> None:
         return
     was = ", ".join(f"{path}={given[path]!r}" for path in wrong)
     set_to = [path for path in wrong if wanted[path] is not None]
-    remedy = " ".join(f"--config.{path}={_as_text(wanted[path])}" for path in set_to)
+    flags = " ".join(f"--config.{path}={_as_text(wanted[path])}" for path in set_to)
     unset = [path for path in wrong if wanted[path] is None]
-    leave = f" and leave out {', '.join(unset)}" if unset else ""
+    remedy = [f"set {flags}"] if set_to else []
+    remedy += [f"leave out {', '.join(unset)}"] if unset else []
+    remedy = " and ".join(remedy)
     start = f"configs/deletang.py:architecture={kind},task={config.task.name}"
     raise ValueError(
         f"model.kind={kind} reads tokens in order and has no position encoding, no "
-        f"position scheme and no attention, so these would change nothing: {was}. Set "
-        f"{remedy}{leave}; or start from --config={start}, whose settings are those "
-        "of a recurrent model."
+        f"position scheme and no attention, so these would change nothing: {was}. "
+        f"{remedy[0].upper()}{remedy[1:]}; or start from --config={start}, whose "
+        "settings are those of a recurrent model."
     )
 
 

@@ -1,25 +1,38 @@
-"""From a config to how attention turns queries and keys into weights."""
+"""From a config to what attention does beside its encoding: weights, shifts, gates."""
 
 from types import MappingProxyType
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.building import options
-from experiments.building.options import look_up
+from experiments.building.model_parts import made
 from experiments.building.trained_length import defaults
 from ropejax.attention.normalizers import Normalizer
-from ropejax.nn import NORMALIZERS, QK_NORMS, ROW_SCALES
+from ropejax.nn import NORMALIZERS, OUTPUT_GATES, QK_NORMS, ROW_SCALES, TOKEN_SHIFTS
+from ropejax.nn.output_gates import Ungated
 from ropejax.nn.query_key_norm import Unnormalized
 from ropejax.nn.row_scales import Unscaled
+from ropejax.nn.token_shifts import Unshifted
 from ropejax.tasks import Task
 
 CATALOGUES = MappingProxyType(
-    {"normalizer": NORMALIZERS, "qk_norm": QK_NORMS, "row_scale": ROW_SCALES}
+    {
+        "normalizer": NORMALIZERS,
+        "qk_norm": QK_NORMS,
+        "row_scale": ROW_SCALES,
+        "token_shift": TOKEN_SHIFTS,
+        "output_gate": OUTPUT_GATES,
+    }
 )
 """Field of `model` -> classes of settings by name."""
 
-_KINDS = {"normalizer": Normalizer, "qk_norm": Unnormalized, "row_scale": Unscaled}
+_KINDS = {
+    "normalizer": Normalizer,
+    "qk_norm": Unnormalized,
+    "row_scale": Unscaled,
+    "token_shift": Unshifted,
+    "output_gate": Ungated,
+}
 
 
 def make_weighting(config: ConfigDict, task: Task) -> dict[str, Any]:
@@ -36,15 +49,7 @@ def make_weighting(config: ConfigDict, task: Task) -> dict[str, Any]:
     """
     own = defaults(config, task)
 
-    def made(field: str) -> Any:
-        where = f"model.{field}_options"
-        return options.construct(
-            look_up(
-                config.model[field], CATALOGUES[field], f"model.{field}", _KINDS[field]
-            ),
-            options.parse(config.model[f"{field}_options"], where),
-            where,
-            defaults=own,
-        )
-
-    return {field: made(field) for field in CATALOGUES}
+    return {
+        field: made(config, field, catalogue, _KINDS[field], own)
+        for field, catalogue in CATALOGUES.items()
+    }

@@ -13,10 +13,12 @@ Prints the scores as a Markdown table, and writes into `--out`
     scores.tex          the tables tasks x settings, for a paper
     report.json         all of these figures in one file
     accuracy_by_length, score_heatmap, learning_rate_sensitivity, seed_sensitivity,
-    training_loss, training_accuracy, perplexity_by_length
+    training_loss, training_accuracy, perplexity_by_length,
+    accuracy_by_place, perplexity_by_place
                         .png and .pdf, or as `--formats` says; those of
-                        sensitivity where runs differ in nothing else, that of
-                        perplexity for tasks on text
+                        sensitivity where runs differ in nothing else, those of
+                        perplexity for tasks on text, those by place in the answer of
+                        runs scored with `experiments.evaluate --by-place`
 """
 
 import argparse
@@ -25,7 +27,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from experiments.report import comparison, gains, tables
+from experiments.report import by_place, comparison, gains, tables
 from experiments.report import data as report_data
 from experiments.report import html as report_html
 from experiments.report import latex as report_latex
@@ -96,15 +98,24 @@ def _draw(
     report: Report, out: pathlib.Path, formats: Sequence[str]
 ) -> tuple[list[str], dict[str, bytes]]:
     """Draw what there is data for; return the files to show, and PNG data by name."""
-    from experiments.report import plot_style, plots, plots_scores  # matplotlib is slow
+    # matplotlib is slow
+    from experiments.report import plot_style, plots, plots_places, plots_scores
 
-    cells, training = report.cells, report.training
+    cells, training, places = report.cells, report.training, report.places
     figures: dict[str, Callable] = {
         "accuracy_by_length": lambda: plots.accuracy_by_length(cells),
         "score_heatmap": lambda: plots_scores.score_heatmap(cells),
     }
     if any(cell.on_text for cell in cells):
         figures["perplexity_by_length"] = lambda: plots.perplexity_by_length(cells)
+    if by_place.of_cells(places, cells):
+        figures["accuracy_by_place"] = lambda: plots_places.accuracy_by_place(
+            places, cells
+        )
+    if plots_places.on_text(places, cells):
+        figures["perplexity_by_place"] = lambda: plots_places.perplexity_by_place(
+            places, cells
+        )
     if any(len(cell.chosen) > 1 for cell in cells):
         figures["seed_sensitivity"] = lambda: plots_scores.seed_sensitivity(cells)
     if any(len({run.learning_rate for run in cell.runs}) > 1 for cell in cells):

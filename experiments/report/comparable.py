@@ -1,6 +1,6 @@
 """Which runs may be averaged: those that did the same, and each once.
 
-* Runs whose configs differ in more than seed, learning rate and other settings of the
+* Runs whose configs differ in more than seed, learning rate and other settings of an
   optimizer are settings of their own: columns of the table, named after the difference.
   So are kinds of Transformers (encoder, decoder) where a task has several of them.
 * The runs of one cell (a task in a setting) must agree in what makes a score: steps
@@ -18,7 +18,7 @@ from experiments.report import run_configs
 from experiments.report.run_configs import Flat
 from experiments.report.summaries import Cell, RunSummary, Setting, group_cells
 
-_OPTIMIZER = "optim."  # fields over which a cell's best is taken
+_OPTIMIZER = "optim."  # fields over which a cell's best is taken, but for its name
 _KIND = "model.kind"
 _FACTS: dict[str, Callable[[RunSummary], Any]] = {
     "steps trained": lambda run: run.step,
@@ -60,7 +60,9 @@ def _divided(
     for cell in group_cells(runs):
         known = [configs[run.run_id] for run in cell.runs if run.run_id in configs]
         fields = [
-            n for n in run_configs.dividing(known) if not n.startswith(_OPTIMIZER)
+            n
+            for n in run_configs.dividing(known)
+            if not n.startswith(_OPTIMIZER) or n == run_configs.OPTIMIZER
         ]
         names.setdefault(cell.setting, {}).update(dict.fromkeys(fields))
     for setting in _of_several_kinds(runs, configs):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from experiments.report import (
     analyses,
+    by_place,
     comparison,
     inventory,
     levels,
@@ -54,6 +55,7 @@ class Report:
         configs: of runs by their id, flat.
         origins: devices and versions.
         training: rows of kind "training" of the runs.
+        places: what runs gave by place in the answer, where they were scored so.
         analyses: pictures that `experiments.analysis` drew of runs.
         analysis_command: a command that draws such; empty if nothing is there for it.
     """
@@ -72,6 +74,7 @@ class Report:
     configs: Mapping[str, Flat]
     origins: list[Origin]
     training: pa.Table
+    places: by_place.ByRun
     analyses: list[Analysis]
     analysis_command: str
 
@@ -100,8 +103,12 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
             with contextlib.suppress(PermissionError):  # of others: only read them
                 results.compact(stores)
         # older rows too, so that runs in several folders are found
-        kinds = ("evaluation", "training", "run", "damaged")
-        columns = {"training": ("loss", "accuracy"), "evaluation": COLUMNS}
+        kinds = ("evaluation", "training", "run", "damaged", "place")
+        columns = {
+            "training": ("loss", "accuracy"),
+            "evaluation": COLUMNS,
+            "place": by_place.COLUMNS,
+        }
         if where:  # of any column
             del columns["evaluation"]
         tables = results.read_kinds(stores, kinds, latest=False, columns=columns)
@@ -147,6 +154,7 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
         configs=configs,
         origins=inventory.origins(_of_runs(latest, counted)),
         training=_of_runs(results.keep_latest(tables["training"], "training"), counted),
+        places=by_place.by_run(results.keep_latest(tables["place"], "place")),
         analyses=analyses.find(dirs),
         analysis_command=analyses.command(stores),
     )

@@ -17,8 +17,9 @@ from experiments.running.workdir import STUDY
 PUBLISHED = (
     *("none", "sinusoidal", "transformer_xl", "alibi", "rope", "learned"),
     *("rnn", "stack_rnn", "tape_rnn", "lstm"),
+    *("delta_net", "mamba"),
 )
-"""Ruoss et al. 2023, table 1; Delétang et al. 2022, table 2."""
+"""Ruoss et al. 2023, table 1; Delétang et al. 2022, table 2; later recurrent models."""
 
 
 def placed(

@@ -148,10 +148,22 @@ def _dashes(number: int) -> str | tuple:
 
 
 def line_panels(
-    number: int, styles: Mapping[Setting, Mapping], others: Sequence[Artist], band: str
+    number: int,
+    styles: Mapping[Setting, Mapping],
+    others: Sequence[Artist],
+    band: str,
+    columns: int | None = None,
 ) -> tuple[Figure, Sequence[Axes]]:
-    """Lay out panels that share an ordinate, with one legend for all."""
-    columns = columns_of(number)
+    """Lay out panels that share an ordinate, with one legend for all.
+
+    Args:
+        number: how many.
+        styles: of the lines, by setting.
+        others: further entries of the legend.
+        band: what bands are; empty if there are none.
+        columns: panels in a row; as near a square as leaves few places empty if None.
+    """
+    columns = columns or columns_of(number)
     rows = math.ceil(number / columns)
     crowded = len(styles) > 6 and number <= 6
     panel = (4.2, 2.8) if number == 1 else (3.0, 2.4) if crowded else (2.2, 1.75)

@@ -100,30 +100,31 @@ def _by_length(
     styles = line_styles(settings)  # alike in all pictures
     styles = {one: styles[one] for one in summaries.settings_of(drawn)}
     tasks = summaries.by_task(drawn)
-    others = [*others, Patch(color=_TRAINED, lw=0, label="training lengths")]
+    others = [*others, Patch(color=TRAINED, lw=0, label="training lengths")]
     trained = {task: _training_lengths(group) for task, group in tasks.items()}
     if any(len(ends) > 2 for ends in trained.values()):
         others.append(Patch(color=_SOME, lw=0, label="of some settings"))
-    band = "95% interval over seeds" if _several_runs(drawn) else ""
+    band = "95% interval over seeds" if several_runs(drawn) else ""
     figure, panels = line_panels(len(tasks), styles, others, band)
     for (task, group), axes in zip(tasks.items(), panels, strict=True):
         title_panel(axes, group[0].task_title)
         for number, (start, end) in enumerate(itertools.pairwise(trained[task])):
-            shade = _SOME if number else _TRAINED
+            shade = _SOME if number else TRAINED
             axes.axvspan(start, end, color=shade, lw=0, zorder=0)
         for cell in group:
             place = settings.index(cell.setting), len(settings)
             known = [(values(run), run.train_max) for run in cell.chosen if values(run)]
             curve = statistics.curve_over_runs([_thinned(*one) for one in known])
             ends = np.vectorize(shown)(np.array(list(curve.values())).T[:3])
-            _line(axes, list(curve), ends, styles[cell.setting], *place)
+            line_with_band(axes, list(curve), ends, styles[cell.setting], *place)
         axes.set_xlim(0, 1.01 * max(n for cell in group for n in cell.curve))
         whole = MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10])
         axes.xaxis.set_major_locator(whole)
     return figure, panels
 
 
-_TRAINED, _SOME = "0.9", "0.955"  # greys
+TRAINED, _SOME = "0.9", "0.955"
+"""Greys of the training lengths, and of those of some settings only."""
 
 
 def _training_lengths(group: Sequence[Cell]) -> list[float]:
@@ -158,11 +159,12 @@ def _thinned(by_length: Mapping[int, float], train_max: int) -> dict[float, floa
     }
 
 
-def _several_runs(cells: Sequence[Cell]) -> bool:
+def several_runs(cells: Sequence[Cell]) -> bool:
+    """Returns whether a mean over runs is drawn, which has an interval."""
     return any(len(cell.chosen) > 1 for cell in cells)
 
 
-def _line(
+def line_with_band(
     axes: Axes, x: Sequence, y: tuple, style: Mapping, place: int, of: int
 ) -> None:
     """Draw a mean with a band: so faint, and its markers so placed, as others need."""
@@ -197,7 +199,7 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
     settings = summaries.settings_of(drawn)
     styles = {one: styles[tested[one]] for one in settings}
     tasks = summaries.by_task(drawn)
-    band = "lowest to highest seed" if _several_runs(drawn) else ""
+    band = "lowest to highest seed" if several_runs(drawn) else ""
     absent = [cell for cell in cells if curves[id(cell)] is None]
     others = [Line2D([], [], linestyle="none", label=_not_logged(absent))]
     figure, panels = line_panels(len(tasks), styles, others if absent else [], band)
@@ -208,7 +210,7 @@ def learning_curves(training: pa.Table, cells: Sequence[Cell], metric: str) -> F
             place = settings.index(cell.setting), len(settings)
             steps, values = _smooth(*curves[id(cell)])
             ends = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-            _line(axes, steps, ends, styles[cell.setting], *place)
+            line_with_band(axes, steps, ends, styles[cell.setting], *place)
         axes.set_xlim(left=0)
     if metric == "accuracy":
         panels[0].set_ylim(top=1.03)

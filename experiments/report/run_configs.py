@@ -21,6 +21,9 @@ FREE = frozenset(
     }
 )
 
+OPTIMIZER = "optim.name"
+"""The name that makes a difference here; those of methods are rows and columns."""
+
 
 def flat_configs(run_rows: pa.Table) -> dict[str, Flat]:
     """Reads the config of each run by dotted name: `{run_id: {"train.steps": 100}}`.
@@ -49,7 +52,7 @@ def differing(configs: Sequence[Flat], *, free: bool = False) -> list[str]:
     return [
         name
         for name in names
-        if (free or name.rpartition(".")[2] not in FREE)
+        if (free or name == OPTIMIZER or name.rpartition(".")[2] not in FREE)
         and len({shown(config, name) for config in configs}) > 1
     ]
 

@@ -16,7 +16,7 @@ import numpy as np
 from experiments.report import statistics
 from experiments.results.same_names import stored_name
 
-RECURRENT = frozenset({"rnn", "lstm", "stack_rnn", "tape_rnn"})
+RECURRENT = frozenset({"rnn", "lstm", "stack_rnn", "tape_rnn", "delta_net", "mamba"})
 """Models that stand where Transformers have their encoding; they read no positions."""
 
 

@@ -51,11 +51,12 @@ def longest_range(cell: Cell) -> str:
 
 
 def perplexity(cell: Cell) -> str:
-    """Show the mean perplexity over the lengths of the score; a dash without one.
+    """Show the mean perplexity over the lengths of the score; a dash without one."""
+    return four_digits(cell.perplexity)
 
-    It has four digits: `8.320`, `83.20`.
-    """
-    value = cell.perplexity
+
+def four_digits(value: float) -> str:
+    """Show a perplexity: `8.320`, `83.20`; a dash if it is not known."""
     if math.isnan(value) or not 1 <= value < 1e6:
         return "–" if math.isnan(value) else f"{value:.4g}"
     return f"{value:.{max(0, 3 - int(math.log10(value)))}f}"
@@ -307,7 +308,13 @@ def _mean_and_std(spread: statistics.Spread) -> str:
 
 def few_lengths(run: RunSummary, number: int = 4) -> list[int]:
     """Choose the longest training length and some evaluated ones up to the longest."""
-    known = sorted(run.accuracy)
-    ends = run.train_max, max(known)
+    return spread_out(sorted(run.accuracy), run.train_max, number)
+
+
+def spread_out(
+    known: Sequence[int], first: int | None = None, number: int = 4
+) -> list[int]:
+    """Chooses, of lengths in order, some from about `first` (the least) to the last."""
+    ends = known[0] if first is None else first, known[-1]
     wanted = [ends[0] + (ends[1] - ends[0]) * i / (number - 1) for i in range(number)]
     return sorted({min(known, key=lambda n: abs(n - target)) for target in wanted})

@@ -77,6 +77,18 @@ PICTURES: Mapping[str, tuple[str, str]] = {
         "Perplexity against length",
         "Perplexity of tasks on text by input length, likewise; lower is better.",
     ),
+    "accuracy_by_place": (
+        "Accuracy against the place in the answer",
+        "Token accuracy at each place of the answers of a few lengths, place 1 the "
+        "first symbol; of tasks on text, at each place of the window. Lines, bands and "
+        "dots as above; of long answers, a point adds up neighbours.",
+    ),
+    "perplexity_by_place": (
+        "Perplexity against the place in the window",
+        "Perplexity of tasks on text at each place of windows of a few lengths. Where "
+        "it falls along the window, long context is used; where only the first places "
+        "are high, they have too little before them. Shaded: training lengths.",
+    ),
     "score_heatmap": (
         "Scores",
         "Mean score in %. Colour: the share of what lies between the input-blind "

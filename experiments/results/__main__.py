@@ -2,13 +2,15 @@ r"""Writes results as one table: for pandas, R, a spreadsheet, or a look.
 
     python -m experiments.results runs/ruoss_mini --out=rows.csv
     python -m experiments.results runs --kind=training --out=curves.parquet
+    python -m experiments.results runs --kind=place --out=places.csv
     python -m experiments.results runs --fields=train.steps,model.num_layers --out=a.csv
     python -m experiments.results runs \
         --sql="SELECT encoding, avg(accuracy) FROM evaluation GROUP BY encoding"
 
-A row of kind evaluation is one length of one run; `training` has its logged steps, and
-`run` its config. Columns are those of experiments/results/schema.py. Without --out, CSV
-goes to standard output.
+A row of kind evaluation is one length of one run; `place` is one place in the answers
+of one length, of runs scored with `experiments.evaluate --by-place`; `training` has
+logged steps, and `run` configs. Columns are those of experiments/results/schema.py, and
+places.py. Without --out, CSV goes to standard output.
 """
 
 import argparse
@@ -43,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sql",
         default="",
-        help="a query over the tables evaluation, training and run, instead of a kind",
+        help="a query over the tables evaluation, place, training and run, instead",
     )
     parser.add_argument(
         "--fields",

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from experiments.building.nearest import close_fields
-from experiments.results import schema
+from experiments.results import places, schema
 from experiments.results import store as results
 
 FORMATS = (".csv", ".parquet", ".jsonl")
-_MANY = ("evaluation", "training")  # rows, of a large study
+_MANY = ("evaluation", "training", "place")  # rows, of a large study
 
 
 def with_config(table: pa.Table, run_rows: pa.Table, fields: Sequence[str]) -> pa.Table:
@@ -103,8 +103,8 @@ def rows(
 
     Args:
         dirs: one folder or several, of runs or studies.
-        kind: as for `results.read`.
-        sql: over the tables `evaluation`, `training` and `run`; instead of a kind.
+        kind: as for `results.read`; of "place", one row a place.
+        sql: over the tables that `results.query` names; instead of a kind.
         fields: of the configs, added as columns.
 
     Raises:
@@ -115,7 +115,10 @@ def rows(
         columns = {kind: schema.EVERY} if kind in _MANY else {}
         kinds = dict.fromkeys([kind, "run"])
         read = results.read_kinds(dirs, kinds, columns=columns)
-        return with_config(read[kind], read["run"], fields) if fields else read[kind]
+        table = read[kind]
+        if kind == "place":
+            table = places.one_row_each(table)
+        return with_config(table, read["run"], fields) if fields else table
     import duckdb
 
     try:

@@ -14,15 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-KINDS = ("run", "training", "evaluation")
+from experiments.results import places
+
+KINDS = ("run", "training", "evaluation", "place")
 _ALL = (*KINDS, "damaged")
-_TESTED = ("evaluation",)
-_STEPPED = ("training", "evaluation")
+_SCORED = ("evaluation",)
+_BY_PLACE = ("place",)
+_TESTED = (*_SCORED, *_BY_PLACE)
+_LEARNED = ("training", "evaluation")
+_STEPPED = (*_LEARNED, *_BY_PLACE)
 
 # name: (type, kinds of rows that have it, meaning). A "json" field is any JSON value
-# in JSONL, and its text in tables.
+# in JSONL, and its text in tables; "integers" and "numbers" are lists.
 FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "kind": ("text", _ALL, "run, training, evaluation (or damaged)"),
+    "kind": ("text", _ALL, "run, training, evaluation, place (or damaged)"),
     "run_id": ("text", KINDS, "unique name of a trained model"),
     "time": ("text", KINDS, "when the row was written: UTC, ISO 8601"),
     "study": ("text", KINDS, "the study that the run belongs to"),
@@ -40,22 +45,30 @@ FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "learning_rate": ("number", KINDS, "peak of the schedule (training: current)"),
     "step": ("integer", _STEPPED, "optimizer steps taken"),
     "length": ("integer", _TESTED, "input length, tokens"),
-    "accuracy": ("number", _STEPPED, "correct / tokens"),
-    "correct": ("integer", _TESTED, "output tokens that are right"),
-    "tokens": ("integer", _TESTED, "output tokens"),
-    "exact": ("integer", _TESTED, "sequences with every output token right"),
+    "accuracy": ("number", _LEARNED, "correct / tokens"),
+    "correct": ("integer", _SCORED, "output tokens that are right"),
+    "tokens": ("integer", _SCORED, "output tokens"),
+    "exact": ("integer", _SCORED, "sequences with every output token right"),
     "rows": ("integer", _TESTED, "sequences"),
-    "loss": ("number", _STEPPED, "mean cross-entropy, nats a token"),
-    "perplexity": ("number", _TESTED, "e to the loss; of tasks on text only"),
-    "outputs": ("integer", _TESTED, "tokens that the loss is a mean over"),
-    "input_blind": ("number", _TESTED, "accuracy of the best input-blind predictor"),
+    "loss": ("number", _LEARNED, "mean cross-entropy, nats a token"),
+    "perplexity": ("number", _SCORED, "e to the loss; of tasks on text only"),
+    "outputs": ("integer", _SCORED, "tokens that the loss is a mean over"),
+    "input_blind": ("number", _SCORED, "accuracy of the best input-blind predictor"),
     "train_min_length": ("integer", KINDS, "shortest training length, tokens; else 1"),
     "train_max_length": ("integer", KINDS, "longest training length, tokens"),
     "test_max_length": ("integer", KINDS, "longest length of the score, tokens"),
     "position_draws": ("integer", _TESTED, "draws of positions averaged over"),
     "eval_seed": ("integer", _TESTED, "seed of the examples and positions scored on"),
     "set_hash": ("text", _TESTED, "SHA-256 of the fixed set scored on; else fresh"),
-    "wall_time_s": ("number", _TESTED, "seconds taken by the evaluation"),
+    "wall_time_s": ("number", _SCORED, "seconds taken by the evaluation"),
+    "in_place": ("flag", _BY_PLACE, "places are of the input: of a window of text"),
+    "first_place": ("integer", _BY_PLACE, "which place, from 1, the lists begin with"),
+    "place_loss": ("numbers", _BY_PLACE, "cross-entropy at each place, nats, summed"),
+    "place_outputs": ("integers", _BY_PLACE, "sequences with an output there"),
+    "place_correct": ("integers", _BY_PLACE, "sequences that are right there"),
+    "place_tokens": ("integers", _BY_PLACE, "sequences whose output there counts"),
+    "place_first_wrong": ("integers", _BY_PLACE, "sequences first wrong there"),
+    "place_blind_correct": ("integers", _BY_PLACE, "right there, input-blind"),
     "grad_norm": ("number", ("training",), "global gradient norm, before clipping"),
     "steps_per_s": ("number", ("training",), "training speed"),
     "config": ("json", ("run",), "the whole configuration"),
@@ -86,17 +99,23 @@ REQUIRED = {
         *("task", "encoding", "positions", "seed", "step", "length", "correct"),
         *("tokens", "exact", "rows", "input_blind", "train_max_length"),
     ),
+    "place": (
+        *("task", "encoding", "positions", "seed", "step", "length", "rows"),
+        *("train_max_length", "first_place", *places.COLUMNS.values()),
+    ),
 }
 SAME_EXAMPLES = ("rows", "position_draws", "eval_seed", "set_hash")
 """Fields that say on which examples and positions a length was scored."""
+_SCORE = (
+    *("run_id", "test_encoding", "test_positions", "step", "length"),
+    *SAME_EXAMPLES,
+)
 # Of rows that agree in these, the latest counts.
 KEYS = {
     "run": ("run_id",),
     "training": ("run_id", "step"),
-    "evaluation": (
-        *("run_id", "test_encoding", "test_positions", "step", "length"),
-        *SAME_EXAMPLES,
-    ),
+    "evaluation": _SCORE,
+    "place": _SCORE,
     "damaged": ("source", "line"),
 }
 _ARROW = {
@@ -105,15 +124,19 @@ _ARROW = {
     "integer": pa.int64(),
     "number": pa.float64(),
     "flag": pa.bool_(),
+    "integers": pa.list_(pa.int64()),
+    "numbers": pa.list_(pa.float64()),
 }
 _PYTHON = {"text": str, "integer": int, "number": int | float, "flag": bool}
+_ITEMS = {"integers": {int}, "numbers": {int, float}}
+_LISTS = {n: _ITEMS[f[0]] for n, f in FIELDS.items() if f[0] in _ITEMS}
 _CHECKED = {n: _PYTHON[f[0]] for n, f in FIELDS.items() if f[0] in _PYTHON}
 
 
 def new_row(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Make a row of plain Python values, complete and checked.
 
-    `None` is dropped, `time` is added; an evaluation's `accuracy` is computed, and its
+    `None` is dropped, `time` is added; an evaluation's `accuracy` is computed;
     `test_encoding` and `test_positions` are those of training unless given.
 
     Raises:
@@ -129,9 +152,12 @@ def new_row(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{kind} row lacks {absent}; it has {sorted(row)}")
     row["time"] = _utc(row.get("time"))
     check_types(row)
-    if kind == "evaluation":
+    if kind in _TESTED:
         row.setdefault("test_encoding", row["encoding"])
         row.setdefault("test_positions", row["positions"])
+    if kind == "place":
+        _check_lists(row)
+    if kind == "evaluation":
         _check_counts(row)
         row["accuracy"] = row["correct"] / row["tokens"]
     return row
@@ -141,6 +167,10 @@ def check_types(row: Mapping[str, Any]) -> None:
     """Raise ValueError, naming field and value, where `row` is not as `FIELDS` says."""
     if row.get("kind") not in _ALL:
         raise ValueError(f"kind must be one of {KINDS}, got {row.get('kind')!r}")
+    for name, items in _LISTS.items() if row["kind"] in _BY_PLACE else ():
+        value = row.get(name, [])
+        if not isinstance(value, list) or not items.issuperset(map(type, value)):
+            raise ValueError(f"{name} must be a list of {FIELDS[name][0]}, got {value}")
     for name, value in row.items():
         python = _CHECKED.get(name)
         if python is None or value is None or type(value) is python is str:
@@ -166,6 +196,15 @@ def _check_counts(row: Mapping[str, Any]) -> None:
         raise ValueError(
             f"accuracy {given} is not correct / tokens = {row['correct']} / "
             f"{row['tokens']} at length {row['length']}; leave it out, it is computed"
+        )
+
+
+def _check_lists(row: Mapping[str, Any]) -> None:
+    sizes = {name: len(row[name]) for name in _LISTS}
+    if len(set(sizes.values())) > 1 or row["first_place"] < 1:
+        raise ValueError(
+            f"lists by place must be of one size, and first_place from 1 up, got sizes "
+            f"{sizes} and first_place={row['first_place']} at length {row['length']}"
         )
 
 

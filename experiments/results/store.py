@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from experiments.results import same_names
+from experiments.results import places, same_names
 from experiments.results import schema as results_schema
 from experiments.results import shards as results_shards
 from experiments.results.shards import ResultsWarning as ResultsWarning
@@ -66,7 +66,7 @@ class ResultsWriter:
         self._file = -1
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append one row of `kind`: run, training or evaluation; on disk on return.
+        """Append one row of `kind`, one of `schema.KINDS`; on disk on return.
 
         Raises:
             ValueError: for an unknown kind, an absent field of
@@ -165,7 +165,8 @@ def read(
 
     Args:
         dirs: one folder or several, of runs or of studies.
-        kind: "run", "training" or "evaluation"; or "damaged", for text that is no row.
+        kind: "run", "training", "evaluation" or "place", whose rows hold lists; or
+            "damaged", for text that is no row.
         latest: of rows that agree in `schema.KEYS[kind]`, keep the latest.
         run_ids: read the rows of these runs alone, which is quick in a large study.
 
@@ -254,9 +255,11 @@ def keep_latest(table: pa.Table, kind: str) -> pa.Table:
 
 
 def query(dirs: Folders, sql: str) -> pa.Table:
-    """Run duckdb's SQL over the tables `evaluation`, `training` and `run` of `dirs`.
+    """Run duckdb's SQL over the tables of `dirs`, one a kind of rows.
 
-    JSON columns are text that SQL can look into: `config->>'$.train.steps'`.
+    They are `evaluation`, `training`, `run` and `place`, which here has a row a place:
+    see `places.one_row_each`. JSON columns are text that SQL can look into:
+    `config->>'$.train.steps'`.
 
     Raises:
         FileNotFoundError: if a folder does not exist or has no results.
@@ -272,7 +275,8 @@ def query(dirs: Folders, sql: str) -> pa.Table:
             if re.search(rf"\b{kind}\b", sql, re.IGNORECASE)
         ]
         for kind, table in read_kinds(stores, named).items():
-            database.register(kind, table)
+            shown = places.one_row_each(table) if kind == "place" else table
+            database.register(kind, shown)
         return database.sql(sql).to_arrow_table()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from experiments.building.build import Experiment
 from experiments.building.options import with_options
 from experiments.running.workdir import config_hash
-from ropejax.nn.recurrent import CELLS
+from ropejax.nn.recurrent import RECURRENT
 from ropejax.tasks import ALL_TASKS
 
 
@@ -32,8 +32,8 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
             title, text
         )
     kind, options = config["model"]["kind"], config["model"]["kind_options"]
-    if kind in CELLS:  # in tables, it stands where Transformers have their encoding
-        title = with_options(recipe.model.cell.title, options)
+    if kind in RECURRENT:  # in tables, it stands where Transformers have their encoding
+        title = with_options(recipe.model.title, options)
         names["encoding"] = with_options(kind, options)
         names["encoding_title"] = config["encoding"]["title"] or title
     return names | {
@@ -54,6 +54,6 @@ def _order(task: str) -> int:
 def run_id(config: Mapping[str, Any]) -> str:
     """Returns a name that only runs with the same settings share."""
     names = [config[group]["name"] for group in ("task", "encoding", "positions")]
-    if config["model"]["kind"] in CELLS:
+    if config["model"]["kind"] in RECURRENT:
         names[1] = config["model"]["kind"]
     return "-".join([*names, f"seed{config['train']['seed']}", config_hash(config)])

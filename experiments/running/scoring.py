@@ -1,6 +1,8 @@
 """Scores of a trained model as rows of the results store, and back."""
 
 import dataclasses
+import functools
+import operator
 import pathlib
 import time
 from collections.abc import Mapping
@@ -11,11 +13,13 @@ from rich.console import Console
 
 from experiments.building.checks import Evaluation
 from experiments.evaluation_sets.content import FixedSet
+from experiments.results import places
 from experiments.results import store as results
 from experiments.results.store import ResultsWriter
 from experiments.running import processes
 from experiments.running.progress import Bar
 from ropejax.evaluation import LengthScore, evaluate
+from ropejax.evaluation_places import PlaceScores
 from ropejax.nn import TransformerSpec
 from ropejax.sharding import Sharding
 from ropejax.tasks import Batch, Task
@@ -33,6 +37,7 @@ class Scoring:
         labels: fields of every row: run_id, step, and the test-time settings.
         sets: fixed evaluation sets by length; fresh examples are drawn if None.
         sharding: the mesh that it is scored on; None for one device.
+        by_place: whether to count at each place of the answer too.
     """
 
     model: TransformerSpec
@@ -41,6 +46,7 @@ class Scoring:
     labels: Mapping[str, Any]
     sets: Mapping[int, FixedSet] | None = None
     sharding: Sharding | None = None
+    by_place: bool = False
 
     def set_hash(self, length: int) -> str | None:
         """Returns the hash of the set that a length is scored on; None if fresh."""
@@ -51,11 +57,27 @@ class Scoring:
         return {
             **row(one),
             "perplexity": one.perplexity if self.task.in_place else None,
+            **self._labels(one.length),
+        }
+
+    def place_row(self, one: LengthScore) -> dict[str, Any]:
+        """Returns its row of kind "place": counts by place, and how they came."""
+        lists = {name: getattr(one.places, name) for name in places.COLUMNS}
+        return {
+            "length": one.length,
+            "rows": one.rows,
+            "in_place": self.task.in_place,
+            **places.stored(lists),
+            **self._labels(one.length),
+        }
+
+    def _labels(self, length: int) -> dict[str, Any]:
+        return {
             **self.labels,
             "test_max_length": self.evaluation.lengths[-1],
             "position_draws": self.evaluation.draws,
             "eval_seed": self.evaluation.seed,
-            "set_hash": self.set_hash(one.length),
+            "set_hash": self.set_hash(length),
         }
 
     def on_the_same_examples(self, row: Mapping[str, Any]) -> bool:
@@ -92,8 +114,8 @@ def score(
     goes on where it was. Several processes score what the first one has not.
     """
     evaluation = scoring.evaluation
-    known = processes.as_the_first(list(known_scores(scoring, folder).values()))
-    scores = {one.length: one for one in (LengthScore(*row) for row in known)}
+    known = processes.as_the_first(_known_rows(scoring, folder))
+    scores = {one["length"]: from_row(one) for one in known}
     missing = [length for length in evaluation.lengths if length not in scores]
     total = len(evaluation.lengths)
     with Bar("score", total, len(scores), console=console) as bar:
@@ -103,6 +125,8 @@ def score(
             nonlocal start
             now = time.perf_counter()
             writer.evaluation([scoring.row(one) | {"wall_time_s": now - start}])
+            if one.places is not None:
+                writer.write("place", **scoring.place_row(one))
             start = now
             scores[one.length] = one
             bar.show(
@@ -125,23 +149,38 @@ def score(
                 on_length=on_length,
                 examples=scoring.examples if scoring.sets else None,
                 sharding=scoring.sharding,
+                by_place=scoring.by_place,
             )
     return dict(sorted(scores.items()))
 
 
 def known_scores(scoring: Scoring, folder: pathlib.Path) -> dict[int, LengthScore]:
     """Returns the scores that the results already have for the same evaluation."""
+    return {row["length"]: from_row(row) for row in _known_rows(scoring, folder)}
+
+
+def _known_rows(scoring: Scoring, folder: pathlib.Path) -> list[dict[str, Any]]:
+    """The counts that the results have, by place too where those are asked for."""
+    kinds = ["evaluation", *["place"] * scoring.by_place]
+    run_ids = [scoring.labels["run_id"]]
     try:
-        rows = results.read(folder, run_ids=[scoring.labels["run_id"]]).to_pylist()
+        tables = results.read_kinds(folder, kinds, run_ids=run_ids)
     except FileNotFoundError:
-        return {}
-    return {
-        one["length"]: from_row(one)
-        for one in rows
-        if one["length"] in scoring.evaluation.lengths
-        and scoring.on_the_same_examples(one)
-        and all(one.get(name) == value for name, value in scoring.labels.items())
-    }
+        return []
+    by_kind = [
+        {
+            one["length"]: {name: one[name] for name in _COUNTS[kind]}
+            for one in tables[kind].to_pylist()
+            if one["length"] in scoring.evaluation.lengths
+            and scoring.on_the_same_examples(one)
+            and all(one.get(name) == value for name, value in scoring.labels.items())
+        }
+        for kind in kinds
+    ]
+    lengths = set.intersection(*map(set, by_kind))
+    return [
+        functools.reduce(operator.or_, (rows[n] for rows in by_kind)) for n in lengths
+    ]
 
 
 def without_other_examples(rows: pa.Table, scoring: Scoring) -> pa.Table:
@@ -177,8 +216,25 @@ def row(one: LengthScore) -> dict[str, Any]:
     }
 
 
+_COUNTS = {
+    "evaluation": (
+        *("length", "loss", "outputs", "correct", "tokens", "exact", "rows"),
+        "input_blind",
+    ),
+    "place": ("first_place", *places.COLUMNS.values()),
+}
+"""Columns of each kind of rows that hold what was counted."""
+
+
 def from_row(one: Mapping[str, Any]) -> LengthScore:
-    """Returns the counts that a row of the results store holds."""
+    """Returns the counts that a row of the results store holds.
+
+    Args:
+        one: of kind "evaluation"; with the columns of kind "place", by place too.
+    """
+    by_place = None
+    if "first_place" in one:
+        by_place = PlaceScores(**places.counted(one), rows=one["rows"])
     return LengthScore(
         length=one["length"],
         loss=one["loss"] * one["outputs"],
@@ -188,4 +244,5 @@ def from_row(one: Mapping[str, Any]) -> LengthScore:
         exact=one["exact"],
         rows=one["rows"],
         blind_correct=round(one["input_blind"] * one["tokens"]),
+        places=by_place,
     )

@@ -46,6 +46,8 @@ FREE = (
 ADDED = types.MappingProxyType(
     {
         "task.title": "",
+        "optim.name": "adam",
+        "optim.options": "",
         "train.init_from": "",
         "train.init_new": False,
         "train.progressive_weight": 0.0,
@@ -57,7 +59,23 @@ ADDED = types.MappingProxyType(
         "model.qk_norm_options": "",
         "model.row_scale": "none",
         "model.row_scale_options": "",
+        "model.token_shift": "none",
+        "model.token_shift_options": "",
+        "model.output_gate": "none",
+        "model.output_gate_options": "",
         "model.attention_dropout": 0.0,
+        "model.head_dim": None,
+        "model.qkv_bias": False,
+        "model.out_bias": False,
+        "model.parallel": False,
+        "model.mlp": "plain",
+        "model.mlp_options": "",
+        "model.mlp_dim": None,
+        "model.norm": "layer",
+        "model.norm_options": "",
+        "model.embedding_scale": None,
+        "model.readout": "linear",
+        "model.readout_options": "",
     }
 )
 """Fields that configs of earlier versions lack, and the values that mean what those

@@ -15,8 +15,9 @@ from ml_collections import ConfigDict
 from experiments import lengths
 from experiments.building.blocks import make_layers
 from experiments.building.methods import make_task
-from experiments.building.recurrent import is_recurrent
+from experiments.building.recurrent import is_recurrent, make_dims, make_mixer
 from experiments.study.sweep import StudyRun
+from ropejax.nn.recurrent import MIXERS
 from ropejax.training import even_buckets
 from ropejax.training.buckets import bucket_of, grid_buckets
 
@@ -84,6 +85,8 @@ def _passes(config: ConfigDict) -> float:
 def _forward(config: ConfigDict, tokens: int) -> float:
     model = config.model
     width, heads = model.embed_dim, model.num_heads
+    if model.kind in MIXERS:
+        return _layered(config) * tokens
     if is_recurrent(config):  # a gate has two square matrices
         gates = 4 if model.kind == "lstm" else 1
         return 4 * gates * model.num_layers * width**2 * tokens
@@ -93,9 +96,18 @@ def _forward(config: ConfigDict, tokens: int) -> float:
         projections = (6 * expanded + 2 * inner) * width * tokens
         attention = (2 * inner + 2 * expanded + SOFTMAX * heads) * tokens**2
     else:
-        projections = (8 * width + 4 * expanded) * width * tokens
-        attention = (4 * width + SOFTMAX * heads) * tokens**2
+        matrices = layers.settings["mlp"].num_projections
+        projections = (8 * inner + 2 * matrices * expanded) * width * tokens
+        attention = (4 * inner + SOFTMAX * heads) * tokens**2
     return model.num_layers * model.loops * (projections + attention)
+
+
+def _layered(config: ConfigDict) -> float:
+    """Operations of a token in a model whose layers have no attention."""
+    dims, mixer = make_dims(config), make_mixer(config)
+    mlp = make_layers(config).settings
+    projections = 2 * mlp["mlp"].num_projections * dims.embed_dim * mlp["mlp_dim"]
+    return dims.num_layers * (mixer.operations(dims) + projections)
 
 
 # Pure, slow to work out, and asked for again after each run.

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from experiments.building import overrides
 from experiments.building.fields import check_fields, check_name
+from experiments.building.optimizers import is_own
 from experiments.building.tested_positions import label_at_test
 from experiments.running import labels, workdir
 
@@ -31,6 +32,8 @@ MEMBER_FIELDS = (
     "optim.eps",
 )
 """Fields in which members of one program may differ."""
+OWN_MEMBER_FIELDS = MEMBER_FIELDS[:2] + ("optim.max_grad_norm",)
+"""The same under an optimizer of one's own, which takes no traced numbers."""
 _SWITCHES = ("optim.weight_decay", "optim.max_grad_norm")  # zero is another program
 _EVALUATION = "eval."
 
@@ -156,10 +159,11 @@ def expand(
 def group_of(config: Mapping[str, Any]) -> str:
     """Returns the name of a config's group: what its program is compiled from."""
     fields = workdir.flat(config)
+    members = OWN_MEMBER_FIELDS if is_own(fields["optim.name"]) else MEMBER_FIELDS
     fixed = {
         name: value
         for name, value in fields.items()
-        if name not in MEMBER_FIELDS and not name.startswith(_EVALUATION)
+        if name not in members and not name.startswith(_EVALUATION)
     }
     switches = {name: fields[name] != 0 for name in _SWITCHES}
     return json.dumps([fixed, switches], sort_keys=True)

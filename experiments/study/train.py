@@ -12,6 +12,7 @@ from rich.console import Console
 
 from experiments.building import build
 from experiments.building.build import Experiment
+from experiments.building.optimizers import make_family, numbers_of
 from experiments.results.store import ResultsWriter
 from experiments.running import init_from, labels, text_files, workdir
 from experiments.running.curves import Curves
@@ -24,7 +25,7 @@ from experiments.study.score import Scored, Together, score_all
 from experiments.study.sweep import StudyRun
 from ropejax.training import Progress, TrainState
 from ropejax.training.checkpoint import Checkpoints
-from ropejax.training.members import AdamFamily, Member, Numbers
+from ropejax.training.members import Member
 from ropejax.training.population import Population, init_member
 from ropejax.training.population_loop import MemberProgress, train_population
 from ropejax.training.starting import renamed
@@ -33,22 +34,12 @@ from ropejax.typing import Params
 
 def population_of(config: Mapping[str, Any], experiment: Experiment) -> Population:
     """Returns the program that trains a config, whatever its seed and numbers."""
-    optim = config["optim"]
-    family = AdamFamily(
-        steps=config["train"]["steps"],
-        warmup_steps=optim["warmup_steps"],
-        final_fraction=optim["final_fraction"],
-        clips=optim["max_grad_norm"] != 0,
-        decays=optim["weight_decay"] != 0,
-    )
-    return Population(experiment.recipe, family)
+    return Population(experiment.recipe, make_family(config))
 
 
 def member_of(config: Mapping[str, Any]) -> Member:
     """Returns the seed and the numbers of a config."""
-    optim = config["optim"]
-    numbers = Numbers(**{name: optim[name] for name in Numbers._fields})
-    return Member(config["train"]["seed"], numbers)
+    return Member(config["train"]["seed"], numbers_of(config))
 
 
 @dataclasses.dataclass

@@ -17,6 +17,8 @@ from experiments import lengths
 from experiments.building import (
     blocks,
     methods,
+    model_parts,
+    optimizers,
     options,
     overrides,
     progressive,
@@ -153,9 +155,12 @@ def test_every_field_of_the_config_is_read():
         *("study", "title", "log_every", "save_every", "keep", "steps_per_dispatch"),
         *("init_from", "init_new"),
         *mesh_module.AXES,  # read as a whole
-        *(f"{field}_options" for field in weighting.CATALOGUES),  # beside the fields
+        # Beside the fields.
+        *(f"{field}_options" for field in (*weighting.CATALOGUES, "pattern")),
+        *(f"{field}_options" for field in model_parts.CATALOGUES),
     }
-    modules = build_module, blocks, methods, progressive, weighting, mesh_module
+    modules = build_module, blocks, methods, optimizers, progressive, weighting
+    modules += (mesh_module,)
     source = "".join(pathlib.Path(m.__file__).read_text() for m in modules)
     for path in overrides.all_fields(base.get_config()):
         name = path.split(".")[-1]
@@ -243,7 +248,7 @@ def test_every_field_of_the_config_is_read():
         ({"train__steps_per_dispatch": 10**9}, "dispatch must be at most 1048576, got"),
         ({"train__batch_size": -1}, "train.batch_size must be at least 1, got -1"),
         ({"optim__learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
-        ({"optim__warmup_steps": 10**6}, "warmup_steps must be below"),
+        ({"optim__warmup_steps": 10**6}, "warmup_steps must be in 0"),
         (
             {"optim__max_grad_norm": -1.0},
             r"^optim\.max_grad_norm must be positive, or 0 for no clipping, got -1\.0",

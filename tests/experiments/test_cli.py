@@ -20,7 +20,7 @@ from experiments.running.interrupt import StoppedError
 from ropejax.encodings import ENCODINGS
 from ropejax.positions import POSITIONS
 from ropejax.tasks import TASKS
-from ropejax.training import CURRICULA
+from ropejax.training import CURRICULA, OPTIMIZERS
 
 pytestmark = pytest.mark.fast
 
@@ -302,7 +302,7 @@ def test_an_error_of_a_library_keeps_its_traceback():
 def test_list_has_one_line_for_everything(capsys):
     assert main.main(["--list"]) == 0
     printed = capsys.readouterr().out
-    for catalogue in (TASKS, ENCODINGS, POSITIONS, CURRICULA):
+    for catalogue in (TASKS, ENCODINGS, POSITIONS, CURRICULA, OPTIMIZERS):
         for name, cls in catalogue.items():
             assert f"  {name:<28} {cls.summary}\n" in printed
             assert cls.summary

@@ -148,6 +148,21 @@ def test_a_mean_is_at_one_setting_of_the_optimizer_and_the_best_over_all():
     assert {run.variant for run in cell.chosen} == {"optim.decay=0.2"}
 
 
+def test_another_optimizer_is_a_setting_of_its_own_and_its_numbers_are_not():
+    optims = {
+        "a": {"name": "adam", "b2": 0.9},
+        "b": {"name": "adam", "b2": 0.99},
+        "c": {"name": "lion", "b2": 0.9},
+    }
+    kept, _ = _kept(
+        *(scored(name, 50) for name in optims),
+        **{name: {"optim": optim} for name, optim in optims.items()},
+    )
+    settings = {name: run.setting.config for name, run in kept.items()}
+    assert settings["a"] == settings["b"] == "optim.name=adam"
+    assert settings["c"] == "optim.name=lion"
+
+
 def test_a_run_without_a_known_config_or_field_goes_with_most():
     kept, _ = _kept(
         *(scored(name, 50, seed=seed) for seed, name in enumerate("abcde")),

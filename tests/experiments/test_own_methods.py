@@ -24,9 +24,11 @@ from ropejax.attention import Softmax
 from ropejax.encodings import Rotary
 from ropejax.masks import Causal, Window
 from ropejax.nn import LayerKind
+from ropejax.nn.output_gates import SigmoidGate
 from ropejax.nn.patterns import Alike
 from ropejax.nn.query_key_norm import KeyNorm
 from ropejax.nn.row_scales import SSMax
+from ropejax.nn.token_shifts import KVShift
 from ropejax.positions.base import Placement, PositionScheme
 from ropejax.tasks import EvenPairs
 from ropejax.training import Curriculum
@@ -67,6 +69,14 @@ class OwnNorm(KeyNorm):
 
 class OwnScale(SSMax):
     """A factor under another name."""
+
+
+class OwnShift(KVShift):
+    """A shift under another name."""
+
+
+class OwnGate(SigmoidGate):
+    """A gate under another name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +147,9 @@ def test_what_a_model_is_made_of_and_its_lengths_are_named_so_too():
             model__normalizer="own_methods.Plain",
             model__qk_norm="own_methods.OwnNorm",
             model__row_scale="own_methods.OwnScale",
+            model__token_shift="own_methods.OwnShift",
+            model__output_gate="own_methods.OwnGate",
+            model__causal=True,
             model__pattern="own_methods.Near",
             model__pattern_options="width=3",
             train__curriculum="own_methods.Odd",
@@ -146,7 +159,9 @@ def test_what_a_model_is_made_of_and_its_lengths_are_named_so_too():
     spec = experiment.recipe.model
     weighting = spec.settings
     made = weighting.normalizer, weighting.qk_norm, weighting.row_scale
-    assert [type(one).__name__ for one in made] == ["Plain", "OwnNorm", "OwnScale"]
+    made += weighting.token_shift, weighting.output_gate
+    names = ["Plain", "OwnNorm", "OwnScale", "OwnShift", "OwnGate"]
+    assert [type(one).__name__ for one in made] == names
     assert spec.pattern[0].mask == Causal() & Window(2)
     rngs = jax.random.split(jax.random.key(0), 50)
     lengths = jax.vmap(experiment.recipe.curriculum, (0, None))(rngs, 0)

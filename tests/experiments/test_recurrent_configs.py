@@ -1,7 +1,9 @@
 """Recurrent models from configs: what has no effect on them is refused, not ignored."""
 
+import dataclasses
 import re
 
+import jax
 import pytest
 from rich.console import Console
 
@@ -10,7 +12,17 @@ from experiments.building.build import build
 from experiments.evaluate import evaluate_run
 from experiments.results import store as results
 from experiments.running.run import run_experiment
-from ropejax.nn.recurrent import CELLS, RecurrentSpec, StackRNN
+from ropejax.nn.norms import RMSNorm
+from ropejax.nn.parameters import named
+from ropejax.nn.recurrent import (
+    CELLS,
+    MIXERS,
+    DeltaNet,
+    LayeredSpec,
+    Mamba,
+    RecurrentSpec,
+    StackRNN,
+)
 from ropejax.training.population_size import step_bytes
 
 QUIET = Console(quiet=True)
@@ -40,9 +52,52 @@ def test_the_published_settings_build(architecture):
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("architecture", MIXERS)
+def test_linear_recurrences_are_in_layers_as_transformers_have_them(architecture):
+    config = deletang.get_config(f"architecture={architecture},task=parity_check")
+    config.model.kind_options = "negative=True"
+    config.model.update({"mlp_factor": 3, "num_layers": 2, "remat": "full"})
+    model = build(config).recipe.model
+    assert isinstance(model, LayeredSpec)
+    assert model.mixer == MIXERS[architecture](negative=True)
+    assert (model.dims.embed_dim, model.dims.num_layers) == (256, 2)
+    assert model.dims.num_heads == (4 if architecture == "delta_net" else 1)
+    assert (model.settings.mlp_dim, model.settings.remat) == (768, "full")
+    assert (model.settings.norm, model.settings.pre_norm) == (RMSNorm(), True)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("mixer", [DeltaNet(), DeltaNet(gated=True), Mamba()])
+def test_what_a_mixer_is_said_to_compute_is_what_its_projections_do_and_more(mixer):
+    config = deletang.get_config("architecture=delta_net,task=parity_check")
+    model = build(config).recipe.model
+    model = dataclasses.replace(model, mixer=mixer)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))["layers"]["attention"]
+    kernels = sum(
+        leaf.size for name, leaf in named(shapes).items() if name.endswith("kernel")
+    )
+    said = mixer.operations(model.dims)
+    assert 2 * kernels * 0.98 < said < 2 * kernels * 1.5
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
+        ({"model__kind": "mamba", "model__num_heads": 4}, "nothing: model.num_heads=4"),
+        (
+            {"model__kind": "delta_net", "model__num_heads": 3},
+            "num_heads=3 must divide",
+        ),
+        (
+            {"model__kind": "delta_net", "model__head_dim": 8},
+            "nothing: model.head_dim=8. Leave out model.head_dim; or start",
+        ),
+        (
+            {"model__kind": "mamba", "model__kind_options": "beta=2"},
+            "no setting 'beta'",
+        ),
+        ({"model__kind": "delta_nets"}, "Did you mean 'delta_net'"),
         ({"encoding__name": "rope"}, "change nothing: encoding.name='rope'. Set --con"),
         ({"encoding__options": "a=1"}, "No encoding|no setting|encoding.options"),
         ({"positions__name": "shifted"}, "Set --config.positions.name=consecutive;"),
@@ -130,3 +185,21 @@ def test_small_networks_solve_parity_at_lengths_to_500(architecture, seed, tmp_p
     longer = [one.accuracy for length, one in scores.items() if length > 40]
     assert max(scores) == 500
     assert sum(longer) / len(longer) >= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", MIXERS)
+def test_linear_recurrences_learn_parity_with_negative_eigenvalues_alone(
+    architecture, tmp_path
+):
+    scores = {}
+    for negative in (True, False):
+        config = deletang.get_config(
+            f"architecture={architecture},task=parity_check,size=mini"
+        )
+        config.model.kind_options = f"negative={negative}"
+        folder = tmp_path / str(negative)
+        scores[negative] = run_experiment(config, folder, console=QUIET, summary=False)
+    near = lambda found: [s.accuracy for length, s in found.items() if length <= 40]
+    assert min(near(scores[True])) >= 0.99
+    assert min(near(scores[False])) < 0.6

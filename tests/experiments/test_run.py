@@ -442,6 +442,30 @@ def test_lengths_include_both_ends(copied):
     )
 
 
+def test_a_run_is_scored_by_place_once_and_says_where_it_fails(copied, monkeypatch):
+    console = Console(record=True, width=200, file=io.StringIO())
+    ask = {"lengths_text": "8,9", "by_place": True}
+    scores = evaluate_run(copied, console=console, **ask)
+    said = console.export_text()
+    assert "Reverse String by place in the answer" in said
+    assert "Reverse String by eighths of the answer" in said
+    # Length 8, scored before without places, is scored again, to the same counts.
+    before, after = (
+        row["correct"]
+        for row in results.read(copied, latest=False).to_pylist()
+        if row["length"] == 8
+    )
+    assert before == after == scores[8].places.correct.sum()
+    # What is there is not scored again, and comes back as it was.
+    monkeypatch.setattr("experiments.running.scoring.evaluate", None)
+    again = evaluate_run(copied, console=QUIET, **ask)
+    assert rounded(again) == rounded(scores)
+    plain = evaluate_run(copied, lengths_text="8:9", console=QUIET)
+    assert rounded(plain) == {
+        n: score._replace(places=None) for n, score in rounded(scores).items()
+    }
+
+
 def test_positions_encoding_and_model_may_change_at_test_time(copied):
     run, state = open_run(copied)
     recipe = run.experiment.recipe

@@ -40,6 +40,11 @@ def test_the_blocks_run_in_order(tmp_path, monkeypatch, capsys):
     assert "Reverse String 2 rope" in shown
     assert "hidden states [layers + 1, B, T, D]: (2, 8, 24, 8)" in shown
     assert "weights [layers, B, N, T, S]: (1, 8, 2, 24, 24)" in shown
+    # 24 symbols are cut into quarters, which together are all of them.
+    assert len(names["places"]) == 24
+    quarters = names["places"].in_stretches(4)
+    assert quarters.scored.tolist() == [6 * 32] * 4
+    assert quarters.correct.sum() == names["score"].correct
     # Each row of weights is one query's.
     assert names["layers"].looked.sum(-1) == pytest.approx(1, abs=1e-5)
     assert names["best"].column("length").to_pylist() == [6, 12]

@@ -105,6 +105,20 @@ def test_members_of_a_program_differ_in_seeds_and_numbers_only():
     assert [run.group == one.group for run in others] == [True] * 3 + [False] * 5
 
 
+def test_members_of_another_optimizer_share_a_program_by_what_it_takes_traced():
+    lion, own = {"optim.name": "lion"}, {"optim.name": "optax.adamw"}
+    decays = {"optim.weight_decay": 0.1}
+    changes = ({}, {"train.seed": 1, "optim.learning_rate": 0.5}, decays)
+    changes += ({"optim.weight_decay": 0.2}, {"optim.options": "b1=0.8"})
+    programs = {}
+    for name in (lion, own):
+        runs = runs_of(*(name | change for change in changes))
+        groups = [run.group for run in runs]
+        programs[name["optim.name"]] = [groups.index(group) for group in groups]
+    # One's own may compare its weight decay with 0.
+    assert programs == {"lion": [0, 0, 2, 2, 4], "optax.adamw": [0, 0, 2, 3, 4]}
+
+
 def test_equal_points_are_merged_and_counted():
     runs, merged = expand(
         tiny_study.get_config(), [{}, {"train.seed": 0}, {"train.seed": 1}]

@@ -14,6 +14,7 @@ from experiments.building.build import build
 from experiments.evaluate import evaluate_run
 from experiments.running.opening import read_run
 from experiments.running.run import run_experiment
+from ropejax.nn import GatedMLP, RMSNorm, TiedReadout
 from ropejax.tasks import MaskedText, NextSymbol
 from ropejax.tasks.text import file_bytes
 
@@ -33,6 +34,12 @@ def test_each_task_has_the_model_that_it_is_for(tmp_path):
     assert own.model.num_outputs == 256
     with pytest.raises(ValueError, match="task must be one of next_symbol, masked"):
         text.get_config("task=copy")
+    llama = build(text.get_config("layers=llama")).recipe.model
+    assert (llama.settings.norm, llama.settings.mlp) == (RMSNorm(), GatedMLP())
+    assert (llama.readout, llama.embedding_scale) == (TiedReadout(), 1.0)
+    assert llama.settings.mlp_dim == 168  # of 64 channels
+    with pytest.raises(ValueError, match="layers must be one of plain, llama"):
+        text.get_config("layers=lama")
 
 
 def test_a_text_that_has_changed_is_not_trained_or_scored_on(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from configs import base
 from experiments.building import build
 from experiments.report import naming, placing, summaries, tables
 from experiments.running import labels, workdir
-from ropejax.nn.recurrent import CELLS
+from ropejax.nn.recurrent import RECURRENT
 from tests.experiments.evaluation_rows import cells_of, runs_of, scored
 
 pytestmark = pytest.mark.fast
@@ -99,7 +99,7 @@ def test_one_title_of_ones_own_for_two_ranges_names_the_range():
 
 
 def test_recurrent_networks_have_no_positions():
-    assert set(CELLS) == summaries.RECURRENT
+    assert set(RECURRENT) == summaries.RECURRENT
     cells = cells_of(_run("a"), _run("b", encoding=("rnn", "RNN", "")))
     assert [cell.setting.label for cell in cells] == ["RoPE, consecutive", "RNN"]
     assert [row[2] for row in tables.score_rows(cells)[1:]] == [

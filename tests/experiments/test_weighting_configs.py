@@ -9,8 +9,10 @@ from experiments.building.build import build
 from experiments.building.weighting import CATALOGUES
 from experiments.running import workdir
 from ropejax.attention import Entmax, Softmax
+from ropejax.nn.output_gates import SigmoidGate, Ungated
 from ropejax.nn.query_key_norm import HeadRMSNorm, LearnedCosine, Unnormalized
 from ropejax.nn.row_scales import AdaptiveScale, SSMax, Unscaled
+from ropejax.nn.token_shifts import ShortConvolution, Unshifted
 
 pytestmark = pytest.mark.fast
 
@@ -31,6 +33,7 @@ def test_by_default_nothing_is_replaced():
     settings = settings_of()
     found = (settings.normalizer, settings.qk_norm, settings.row_scale)
     assert found == (Softmax(), Unnormalized(), Unscaled())
+    assert (settings.token_shift, settings.output_gate) == (Unshifted(), Ungated())
 
 
 @pytest.mark.parametrize(
@@ -54,11 +57,18 @@ def test_options_are_settings_of_the_method():
         model__qk_norm_options="epsilon=1e-5",
         model__row_scale="adaptive",
         model__row_scale_options="bound=3",
+        model__token_shift="convolution",
+        model__token_shift_options="width=3, residual=False, activation=silu",
+        model__output_gate="sigmoid",
+        model__output_gate_options="norm=True, initial_bias=2",
         model__attention_dropout=0.2,
+        model__causal=True,
     )
     assert settings.attention_dropout == 0.2
     found = (settings.normalizer, settings.qk_norm, settings.row_scale)
     assert found == (Entmax(2.0), HeadRMSNorm(1e-5), AdaptiveScale(bound=3.0))
+    assert settings.token_shift == ShortConvolution(3, False, "silu")
+    assert settings.output_gate == SigmoidGate(norm=True, initial_bias=2)
 
 
 def test_the_trained_length_is_that_of_the_run():
@@ -88,6 +98,23 @@ def test_the_trained_length_is_that_of_the_run():
             {"model__normalizer": "entmax", "model__normalizer_options": "alpha=1"},
             "model.normalizer_options: alpha must be above 1",
         ),
+        (
+            {"model__token_shift": "kv"},
+            "the token shift KVShift looks at tokens before",
+        ),
+        (
+            {"model__kind": "encoder_decoder", "model__token_shift": "kv"},
+            "use it in a decoder",
+        ),
+        (
+            {
+                "model__causal": True,
+                "model__token_shift": "convolution",
+                "model__token_shift_options": "width=1",
+            },
+            "model.token_shift_options: width must be at least 2",
+        ),
+        ({"model__output_gate": "sigmod"}, "Did you mean 'sigmoid'"),
         (
             {"model__qk_norm_options": "epsilon=1"},
             "model.qk_norm_options: Unnormalized has no setting 'epsilon'",
