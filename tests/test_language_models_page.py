@@ -25,7 +25,7 @@ def test_the_blocks_run_in_order(capsys):
 
 
 def test_the_page_has_its_blocks_and_links():
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
     targets = set(re.findall(r"\]\((?!http)([^)#]+)\)", PAGE))
     assert targets == {"attention.md", "masks.md", "runs.md"}
     for target in targets:

@@ -159,10 +159,26 @@ def look_up(
             f"{where}={name!r}: this field has the name alone, {head}; "
             f"{_settings_go(where, name)}"
         )
+    meant = _by_summary(name, catalogue) or nearest(name, catalogue)
     raise ValueError(
-        f"{where}={name!r} is unknown.{nearest(name, catalogue)} "
+        f"{where}={name!r} is unknown.{meant} "
         f"Known: {', '.join(catalogue) or 'none'}{_or_own(kind, own)}."
     )
+
+
+def _by_summary(name: str, catalogue: Mapping[str, Any]) -> str:
+    """Suggests those whose line in lists tells of it: `swiglu`, `adamw`."""
+    words = {
+        known: f"{getattr(entry, 'title', '')}: {getattr(entry, 'summary', '')}"
+        for known, entry in catalogue.items()
+    }
+    sought = rf"\b{re.escape(str(name))}\b"
+    told = [
+        f"{known!r} ({line.removeprefix(': ')})"
+        for known, line in words.items()
+        if re.search(sought, line, re.IGNORECASE)
+    ]
+    return f" Did you mean {' or '.join(told)}?" if 1 <= len(told) <= 2 else ""
 
 
 def _or_own(kind: type | None, own: str) -> str:

@@ -29,6 +29,7 @@ from experiments.report.plot_style import (
 from experiments.report.summaries import Cell, RunSummary, Setting, spread_of
 
 _COLUMN = 0.46  # inches
+_LINE = 0.17  # inches of a column that each line of its slanted name takes
 _Head = tuple[int, int, str]  # first column, one past the last, name above them
 
 
@@ -57,12 +58,13 @@ def score_heatmap(cells: Sequence[Cell]) -> Figure:
     names = [broken(name) for name in names]
     lines = [line for name in names for line in name.split("\n")]
     longest = max(map(len, lines))  # they stand at a slant
+    column = max(_COLUMN, _LINE * max(1 + name.count("\n") for name in names))
     left = 0.6 + 0.058 * max(len(group[0].task_title) for group in tasks.values())
     reach = [
-        0.048 * max(map(len, name.split("\n"))) - _COLUMN * (1.5 + at)
+        0.048 * max(map(len, name.split("\n"))) - column * (1.5 + at)
         for at, name in enumerate(names)
     ]
-    width = max(left, *reach) + 1.0 + _COLUMN * (1 + len(settings))
+    width = max(left, *reach) + 1.0 + column * (1 + len(settings))
     height = max(0.6, 0.27 * len(tasks)) + 0.25 + 0.25 * bool(heads) + 0.04 * longest
     figure = Figure(figsize=(width, height))
     axes = figure.add_subplot()

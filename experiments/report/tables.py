@@ -131,7 +131,9 @@ def matrix(
 
 def input_blind(cells: Sequence[Cell]) -> str:
     """Show the input-blind score of a task; from lowest to highest if cells differ."""
-    blind = sorted(cell.spreads["input_blind"].mean for cell in cells)
+    # A cell without a score far away has none here either, which orders with nothing.
+    blind = [cell.spreads["input_blind"].mean for cell in cells]
+    blind = sorted(share for share in blind if not math.isnan(share)) or [math.nan]
     return "–".join(dict.fromkeys([percent(blind[0]), percent(blind[-1])]))
 
 

@@ -167,6 +167,11 @@ def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
         raise _unreadable(path, error) from None
     if not isinstance(config, Mapping):
         raise _unreadable(path, f"it holds a {type(config).__name__}, and no config")
+    if "model_type" in config:
+        raise ValueError(
+            f"{path} is of a Hugging Face checkpoint, and of no run of ropejax: "
+            "ropejax.nn.from_hf.decoder_from_hf makes a decoder of it, in Python."
+        )
     train = config.get("train")
     steps = train.get("steps") if isinstance(train, Mapping) else None
     if not isinstance(steps, int):

@@ -16,6 +16,7 @@ from ropejax.nn.answers import NO_SYMBOL, likeliest
 from ropejax.positions.base import Placement
 from ropejax.tasks.autoregressive import Autoregressive
 from ropejax.tasks.base import Batch
+from ropejax.whole_numbers import check_whole
 
 
 def greedy(
@@ -53,11 +54,30 @@ def greedy(
         Output symbols `[B, M]`, M = `P + 1 - max_prompt`; zeros behind an answer's end,
         and -1 (`NO_SYMBOL`) where a logit was NaN, which is read back as symbol 0.
 
+    Raises:
+        ValueError: if there is no room for an answer, or known prompts have no token or
+            more than `max_prompt`.
+
     References:
         Teacher forcing and greedy decoding as in Kazemnejad et al. 2023, arXiv
         2305.19466, section 3.
     """
     size, room = tokens.shape[0], tokens.shape[1] + 1 - max_prompt
+    if room < 1:
+        raise ValueError(
+            f"{max_prompt=} leaves no place for an answer in rows of {tokens.shape[1]} "
+            "tokens; pad them."
+        )
+    known = check_whole("prompts", prompts)
+    if (
+        known is not None
+        and known.size
+        and not 1 <= known.min() <= known.max() <= max_prompt
+    ):
+        raise ValueError(
+            f"prompts have {known.min()} to {known.max()} tokens, and must have 1 to "
+            f"{max_prompt=}."
+        )
     prompts, outputs = jnp.asarray(prompts), jnp.asarray(outputs)
     if use_cache is None:
         use_cache = can_cache(model, placement, prompts)

@@ -32,6 +32,7 @@ class MaskedText(TextTask):
         num_classes: of the language.
         repeat: of the language.
         language: its number.
+        vocab_size: symbols of a `.npy` file; None: up to its largest number.
         rate: share of symbols that are asked for, in whole thousandths.
         masked: share of those that are masked.
         random: share of those that are replaced.

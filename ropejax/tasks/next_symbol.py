@@ -28,6 +28,7 @@ class NextSymbol(TextTask):
         num_classes: of the language.
         repeat: of the language.
         language: its number.
+        vocab_size: symbols of a `.npy` file; None: up to its largest number.
         last: only so many symbols at the end of each row count, all of them in shorter
             rows; None counts all. At test, length L and `last=S` are what windows of L
             that slide by S score: each symbol has at least L - S before it.

@@ -23,11 +23,11 @@ class TextTask(Task):
 
     A file's symbols are its bytes, 256 of them; in a config: `path='text.txt'`. Those
     of a file of NumPy (`.npy`, integers on one axis) are its numbers, such as what a
-    tokenizer made of a text, and there are as many as the largest says. An example is
-    a window at a uniform place of the file, which must stay as it is while it is used.
-    Its last part is held out: training never sees it, and evaluations see nothing else.
-    (With `held_out=0` both read all of it, and scores of a small file that is read many
-    times say how well it is known by heart.)
+    tokenizer made of a text, and there are as many as `vocab_size` or, without it, the
+    largest number says. An example is a window at a uniform place of the file, which
+    must stay as it is while it is used. Its last part is held out: training never sees
+    it, and evaluations see nothing else. (With `held_out=0` both read all of it, and
+    scores of a small file that is read many times say how well it is known by heart.)
 
     Attributes:
         path: the file; the made-up language if empty.
@@ -38,6 +38,9 @@ class TextTask(Task):
         num_classes: of the language.
         repeat: of the language.
         language: its number.
+        vocab_size: how many symbols there are, of a `.npy` file whose own numbers need
+            not be all of them: those of its tokenizer, so that several texts are
+            of one task; None: up to the largest in the file.
     """
 
     group = "text"
@@ -51,6 +54,7 @@ class TextTask(Task):
     num_classes: int = 4
     repeat: float = 0.5
     language: int = 0
+    vocab_size: int | None = None
 
     def __post_init__(self):
         made_up = self._language()
@@ -60,6 +64,8 @@ class TextTask(Task):
             )
         if self.part not in ("training", "test"):
             raise ValueError(f"part must be training or test, got {self.part!r}.")
+        if self.vocab_size is not None:
+            self._check_vocab_size()
         if not self.path:
             if (self.held_out, self.part) != (0.1, "training"):
                 raise ValueError(
@@ -78,6 +84,19 @@ class TextTask(Task):
                     f"held_out={self.held_out} leaves {size} {self._unit} of "
                     f"{self.path} for {part}; choose another share."
                 )
+
+    def _check_vocab_size(self) -> None:
+        if not _holds_numbers(self.path):
+            raise ValueError(
+                f"vocab_size={self.vocab_size} is for a .npy file of numbers; leave it "
+                "out, since bytes and the made-up language have a number of their own."
+            )
+        largest = int(file_symbols(self.path).max())
+        if self.vocab_size <= largest:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} must be above the largest number in "
+                f"{self.path}, {largest}."
+            )
 
     def _content(self, part: str = "") -> np.ndarray:
         """The symbols of a part of the file; of that which is read if empty."""
@@ -104,6 +123,8 @@ class TextTask(Task):
     @property
     def text_symbols(self) -> int:
         """Number of different symbols of the text."""
+        if self.vocab_size is not None:
+            return self.vocab_size
         if _holds_numbers(self.path):
             return int(file_symbols(self.path).max()) + 1
         return 256 if self.path else self.num_letters + 1

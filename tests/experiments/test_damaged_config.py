@@ -41,6 +41,13 @@ def test_what_is_no_config_is_told_in_one_line(tmp_path, content, reason):
             read()
 
 
+def test_a_checkpoint_of_hugging_face_is_not_called_damaged(tmp_path):
+    """It was advised to remove its config."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(ValueError, match=r"Hugging Face [^*]*decoder_from_hf makes"):
+        workdir.read_config(tmp_path)
+
+
 def test_a_folder_of_that_name_is_told_in_one_line(tmp_path):
     (tmp_path / "config.json").mkdir()
     with pytest.raises(ValueError, match=message(tmp_path, "Is a directory")):

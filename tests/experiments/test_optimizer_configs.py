@@ -84,6 +84,10 @@ def test_schedule_and_clipping_stand_around_all(own, fields, step):
             "or one of your own, a function of a learning rate, by its im",
         ),
         (
+            {"name": "adamw"},
+            "is unknown. Did you mean 'adam' (Adam; AdamW under weight_decay",
+        ),
+        (
             {"name": "lion(b1=0.8)"},
             "name alone, lion; give its settings as optim.option",
         ),

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -353,3 +354,15 @@ def test_a_summary_is_the_sum_of_the_counts_of_the_last_step():
             blind = sum(row["input_blind"] * row["tokens"] for row in parts)
             assert run.accuracy[length] == pytest.approx(right / tokens)
             assert run.input_blind[length] == pytest.approx(blind / tokens)
+
+
+def test_a_cell_without_a_score_leaves_the_input_blind_one_of_its_task():
+    """A NaN orders with nothing, so that it stood for the highest."""
+
+    def cell(share):
+        return SimpleNamespace(spreads={"input_blind": SimpleNamespace(mean=share)})
+
+    known, unknown = cell(0.5), cell(math.nan)
+    for cells in ([known, unknown], [unknown, known, unknown]):
+        assert tables.input_blind(cells) == "50.0"
+    assert tables.input_blind([unknown]) == "–"

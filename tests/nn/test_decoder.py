@@ -20,8 +20,8 @@ from ropejax.encodings import (
 )
 from ropejax.masks import Causal, Window
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
-from ropejax.nn.decoder_greedy import can_cache, decode_batch
-from ropejax.positions import Abacus, Consecutive, Randomized
+from ropejax.nn.decoder_greedy import can_cache, decode_batch, greedy
+from ropejax.positions import Abacus, Consecutive, Placement, Randomized
 from ropejax.tasks import TASKS, Autoregressive
 from ropejax.tasks.binary_addition import BinaryAddition
 from ropejax.tasks.reverse_string import ReverseString
@@ -130,6 +130,26 @@ def test_rows_of_any_lengths_under_windows_and_loops_are_decoded_together(rng):
     )
     np.testing.assert_array_equal(got, written_out(model, task, batch, placement))
     assert can_cache(model, placement, batch.lengths)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("prompts", "max_prompt", "message"),
+    [
+        (12, 8, "prompts have 12 to 12 tokens, and must have 1 to max_prompt=8"),
+        ([0, 3], 8, "prompts have 0 to 3 tokens"),
+        (3, 12, "max_prompt=12 leaves no place for an answer in rows of 8 tokens"),
+    ],
+)
+def test_prompts_that_do_not_fit_are_refused(prompts, max_prompt, message):
+    """Their answers were said to be NaN."""
+    tokens = jnp.zeros((2, 8), int)
+    with pytest.raises(ValueError, match=message):
+        greedy(
+            *(None, tokens, Placement(), prompts, 2),
+            max_prompt=max_prompt,
+            answer_tokens=(0, 1),
+        )
 
 
 def test_teacher_forcing_is_a_shift_by_one(rng):

@@ -246,6 +246,12 @@ def test_the_symbols_of_a_file_of_numbers_are_its_numbers(tmp_path, dtype):
     np.testing.assert_array_equal(batch.tokens, ids[None, :3])
     np.testing.assert_array_equal(batch.targets, ids[None, 1:])
     assert MaskedText(path=path, held_out=0).input_vocab == 40_002  # and the mask
+    of_tokenizer = NextSymbol(path=path, held_out=0, vocab_size=49_152)
+    assert of_tokenizer.num_symbols == of_tokenizer.output_vocab == 49_152
+    with pytest.raises(ValueError, match="vocab_size=40000 must be above .* 40000"):
+        NextSymbol(path=path, vocab_size=40_000)
+    with pytest.raises(ValueError, match=r"vocab_size=300 is for a .npy file"):
+        NextSymbol(vocab_size=300)
     with pytest.raises(ValueError, match=r"4 numbers for training .* length 4 read 5"):
         task.check_length(4)
 
