@@ -31,6 +31,7 @@ from experiments.report.missing import Gap
 from experiments.report.run_configs import Flat
 from experiments.report.summaries import Cell, RunSummary, group_cells
 from experiments.report.summarize import COLUMNS, summarize_runs
+from experiments.report.unlike_models import unlike_models
 from experiments.results import same_names
 from experiments.results import store as results
 from experiments.results.shards import describe_damage
@@ -140,6 +141,7 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
             *notes,
             *disagreeing.disagreements(cells, configs),
             *unlike_settings(cells),
+            *unlike_models(cells, configs),
             *unlike_tasks(cells),
             *missing.missing_lengths(cells, configs),
         ],

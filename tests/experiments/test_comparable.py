@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from experiments.report import comparable, run_configs, summaries
+from experiments.report import comparable, run_configs, summaries, unlike_models
 from tests.experiments.evaluation_rows import cells_of, runs_of, scored
 
 pytestmark = pytest.mark.fast
@@ -262,3 +262,22 @@ def test_an_encoder_and_a_decoder_on_one_task_are_told_apart_by_name():
     other = scored("c", 50, encoding="lstm", encoding_title="LSTM")
     kept, _ = _kept(scored("a", 50), other, **configs)
     assert kept["a"].setting.label == "RoPE, consecutive"
+
+
+def test_what_a_setting_has_beside_its_encoding_is_named():
+    """Else the score of a block with gates would be read as that of its encoding."""
+    plain = {"model": {"kind": "decoder", "norm": "layer", "output_gate": "none"}}
+    models = {"a": plain, "b": plain, "c": {"model": dict(plain["model"])}}
+    models["c"]["model"] |= {"norm": "rms", "output_gate": "sigmoid"}
+    models["d"] = {"model": {"kind": "lstm", "norm": "other"}}
+    configs = {name: run_configs.flat(config) for name, config in models.items()}
+    cells = cells_of(
+        *(scored("a", 50), scored("b", 50, encoding="alibi", encoding_title="ALiBi")),
+        scored("c", 50, encoding="fox", encoding_title="FoX"),
+        scored("d", 50, encoding="lstm", encoding_title="LSTM"),
+    )
+    assert unlike_models.unlike_models(cells, configs) == [
+        "Reverse String: FoX, consecutive has model.norm=rms (most: layer), "
+        "model.output_gate=sigmoid (most: none)"
+    ]
+    assert unlike_models.unlike_models(cells[:2], configs) == []
