@@ -11,27 +11,25 @@ Models that read their answers back are scored on what they decode greedily; the
 is that of each next symbol after the right ones.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ropejax.evaluation_checks import check_kinds, checked
 from ropejax.evaluation_parts import DECODING_BYTES, LOGITS_BYTES, filled, in_parts
 from ropejax.evaluation_places import (
-    PlaceScores,
     PlaceSums,
     answer_places,
-    place_scores,
     place_sums,
     right_by_place,
 )
-from ropejax.input_blind import blind_correct, scored_targets
+from ropejax.evaluation_scores import LengthScore as LengthScore
+from ropejax.evaluation_scores import score_of
+from ropejax.input_blind import scored_targets
 from ropejax.nn import TransformerSpec
 from ropejax.nn.decoder_greedy import decode_batch
 from ropejax.positions.base import Placement, PositionScheme
@@ -42,58 +40,6 @@ from ropejax.training.buckets import bucket_of
 from ropejax.training.losses import Sums, batch_sums, count_right
 from ropejax.training.step import apply_model
 from ropejax.typing import Params, Rng
-
-
-class LengthScore(NamedTuple):
-    """What was counted at one length.
-
-    Attributes:
-        length: input length, in symbols.
-        loss: cross-entropy in nats, summed over outputs.
-        outputs: number of outputs.
-        correct: right symbols among the scored ones.
-        scored: number of scored symbols.
-        exact: rows whose scored symbols are all right.
-        rows: number of rows.
-        blind_correct: scored symbols that the best input-blind predictor gets right.
-        places: the same at each place of the answer, where `evaluate` was asked for it.
-    """
-
-    length: int
-    loss: float
-    outputs: int
-    correct: int
-    scored: int
-    exact: int
-    rows: int
-    blind_correct: int
-    places: PlaceScores | None = None
-
-    @property
-    def accuracy(self) -> float:
-        """Fraction of scored symbols that are right."""
-        return self.correct / self.scored
-
-    @property
-    def exact_match(self) -> float:
-        """Fraction of rows without a mistake."""
-        return self.exact / self.rows
-
-    @property
-    def mean_loss(self) -> float:
-        """Mean cross-entropy an output, in nats."""
-        return self.loss / self.outputs
-
-    @property
-    def perplexity(self) -> float:
-        """The number of equally likely symbols that would be as hard to tell."""
-        return math.exp(min(self.mean_loss, 700.0))  # beyond that, no number holds it
-
-    @property
-    def input_blind(self) -> float:
-        """Accuracy of the best predictor that does not see the input."""
-        return self.blind_correct / self.scored
-
 
 Counted = tuple[Sums, Int[Array, "S P"], PlaceSums | None]
 """What is found at one length: counts in all, right symbols, and counts by token."""
@@ -420,35 +366,3 @@ def _decoded_right(
     )
     here = right_by_place(answers, batch, placement) if by_place else None
     return count_right(answers, batch), here
-
-
-def score_of(
-    length: int,
-    sums: Sums,
-    targets: Int[np.ndarray, "S P"],
-    places: PlaceSums | None = None,
-    where: slice = slice(None),
-) -> LengthScore:
-    """Turns sums into a score.
-
-    Args:
-        length: input length.
-        sums: over all rows.
-        targets: the right symbol at each token, -1 where none is scored.
-        places: sums at each token, or None.
-        where: which tokens are places of the answer.
-    """
-    blind = blind_correct(targets)
-    whole = lambda x: int(round(float(x)))
-    rows = whole(sums.rows)
-    return LengthScore(
-        length=length,
-        loss=float(sums.loss),
-        outputs=whole(sums.outputs),
-        correct=whole(sums.correct),
-        scored=whole(sums.scored),
-        exact=whole(sums.exact),
-        rows=rows,
-        blind_correct=int(blind.sum()),
-        places=None if places is None else place_scores(places, blind, where, rows),
-    )

@@ -6,14 +6,9 @@ from functools import partial
 import jax
 from jaxtyping import Array, Int
 
-from ropejax.evaluation import (
-    Counted,
-    LengthScore,
-    counted_by_length,
-    evaluate_length,
-    score_of,
-)
+from ropejax.evaluation import Counted, counted_by_length, evaluate_length
 from ropejax.evaluation_places import answer_places
+from ropejax.evaluation_scores import LengthScore, score_of
 from ropejax.filling import last_repeated
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme

@@ -19,7 +19,7 @@ LAYERS = [
     {"nn", "tasks"},
     {"training", "sharding"},
     {"evaluation", "evaluation_checks", "evaluation_members", "evaluation_parts"}
-    | {"evaluation_places", "input_blind", "analysis"},
+    | {"evaluation_places", "evaluation_scores", "input_blind", "analysis"},
     {"testing"},
 ]
 FORBIDDEN = {"experiments", "configs", "ml_collections", "absl", "tests"}

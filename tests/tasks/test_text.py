@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ropejax.evaluation import LengthScore, score_of
+from ropejax.evaluation_scores import LengthScore, score_of
 from ropejax.input_blind import scored_targets
 from ropejax.tasks import TEXT_TASKS, draws
 from ropejax.tasks.language import Language

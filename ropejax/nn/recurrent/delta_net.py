@@ -13,7 +13,7 @@ from ropejax.encodings.choices import not_negative
 from ropejax.nn.recurrent.delta_rule import delta_rule
 from ropejax.nn.recurrent.mixers import (
     MixerSettings,
-    ShortConvolution,
+    SiLUConvolution,
     initial_steps,
     projection,
 )
@@ -88,7 +88,7 @@ class DeltaHeads(nnx.Module):
         width, heads = dims.embed_dim, dims.num_heads
         self.settings, self.dims, self.dtype = settings, dims, dtype
         make = lambda columns: projection(width, columns, dtype=dtype, rngs=rngs)
-        short = lambda: ShortConvolution(width, settings.convolution, rngs=rngs)
+        short = lambda: SiLUConvolution(width, settings.convolution, rngs=rngs)
         self.query, self.key, self.value = make(width), make(width), make(width)
         self.query_short, self.key_short, self.value_short = short(), short(), short()
         self.strength = make(heads)

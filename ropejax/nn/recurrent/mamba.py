@@ -13,7 +13,7 @@ from ropejax.encodings import Dims
 from ropejax.encodings.choices import not_negative, positive
 from ropejax.nn.recurrent.mixers import (
     MixerSettings,
-    ShortConvolution,
+    SiLUConvolution,
     initial_steps,
     projection,
     uniform,
@@ -87,7 +87,7 @@ class SelectiveStates(nnx.Module):
         self.settings, self.dtype = settings, dtype
         make = lambda *size: projection(*size, dtype=dtype, rngs=rngs)
         self.enter, self.gate = make(dims.embed_dim, inner), make(dims.embed_dim, inner)
-        self.short = ShortConvolution(inner, settings.convolution, bias=True, rngs=rngs)
+        self.short = SiLUConvolution(inner, settings.convolution, bias=True, rngs=rngs)
         self.step_in = make(inner, rank)
         self.write, self.read = make(inner, settings.state), make(inner, settings.state)
         self.step_out = nnx.Param(uniform(rngs.params(), (rank, inner), rank**-0.5))

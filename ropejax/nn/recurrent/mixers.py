@@ -69,7 +69,7 @@ def projection(rows: int, columns: int, *, dtype, rngs: nnx.Rngs) -> nnx.Linear:
     )
 
 
-class ShortConvolution(nnx.Module):
+class SiLUConvolution(nnx.Module):
     """SiLU of a causal convolution over a few tokens, channel by channel.
 
     Taps start uniform within `1 / sqrt(width)`, as PyTorch's do, a bias at zero.
