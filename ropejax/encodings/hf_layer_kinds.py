@@ -55,6 +55,7 @@ _PATTERNS = {
     "exaone4": _SLIDING_4,
     "exaone4_5_text": _SLIDING_4,
     "exaone_moe": _SLIDING_4,
+    "gemma2": _Pattern(2),
     "gemma3_text": _SLIDING_6,
     "gemma3n_text": _Pattern(5),
     "kolibri1": _Pattern(5),

@@ -12,8 +12,9 @@ from ropejax.attention import Normalizer, SequenceParallel, Softmax
 from ropejax.encodings import Dims, Encoding
 from ropejax.nn.attention import MultiHeadAttention
 from ropejax.nn.dropout import dropout
+from ropejax.nn.dtypes import check_floating
 from ropejax.nn.mlp import MLP
-from ropejax.nn.norms import LayerNorm
+from ropejax.nn.norms import LayerNorm, Norm
 from ropejax.nn.output_gates import Ungated
 from ropejax.nn.query_key_norm import Unnormalized
 from ropejax.nn.remat import check_remat
@@ -34,6 +35,8 @@ class BlockSettings(Settings):
         mlp_dim: hidden width of the MLP, F; of gated units, their expanded width.
         activation: the MLP's activation, or the gated units'.
         pre_norm: normalize what enters each part rather than each sum.
+        output_norm: normalize what each part returns, before it is added; with
+            `pre_norm` that is Gemma 2's, alone OLMo 2's, without norms of sums.
         dropout: probability of dropping an element of each part's output.
         dtype: dtype of the computation; parameters stay float32.
         implementation: which attention engine.
@@ -43,6 +46,8 @@ class BlockSettings(Settings):
         normalizer: what turns logits into weights, in all attention (encoder-decoders:
             cross attention too); its parameters, if any, are learned in every layer.
         qk_norm: what normalizes queries and keys, before the position encoding.
+        attention_scale: the factor on queries times keys; that of `qk_norm` if None,
+            which is `1 / sqrt(H)` for most.
         row_scale: the learned factor on the logits of each query.
         attention_dropout: probability of dropping an attention weight.
         token_shift: what queries, keys and values of self-attention take from the
@@ -79,19 +84,17 @@ class BlockSettings(Settings):
     gated: bool = False
     token_shift: Unshifted = Unshifted()
     output_gate: Ungated = Ungated()
-    norm: LayerNorm = LayerNorm()
+    norm: Norm = LayerNorm()
     mlp: MLP = MLP()
     parallel: bool = False
+    output_norm: bool = False
+    attention_scale: float | None = None
     qkv_bias: bool = False
     out_bias: bool = False
 
     def __post_init__(self):
         check_remat(self.remat)
-        if not jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating):
-            raise ValueError(
-                f"dtype must be a floating-point type, got {self.dtype}; use float32 "
-                "or bfloat16."
-            )
+        check_floating("dtype", self.dtype)
         if self.parallel and not self.pre_norm:
             raise ValueError(
                 "parallel=True: attention and MLP read what enters the layer through "
@@ -102,8 +105,17 @@ class BlockSettings(Settings):
     def weighting(self) -> Weighting:
         """How queries and keys become weights."""
         return Weighting(
-            self.normalizer, self.qk_norm, self.row_scale, self.attention_dropout
+            self.normalizer,
+            self.qk_norm,
+            self.row_scale,
+            self.attention_dropout,
+            self.attention_scale,
         )
+
+    @property
+    def norms_sums(self) -> bool:
+        """True if norms stand on sums, so that none is wanted before the readout."""
+        return not (self.pre_norm or self.output_norm)
 
     def value_width(self, dims: Dims) -> int:
         """Returns the width of each head's values.
@@ -186,6 +198,51 @@ class Layer(nnx.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} must define around.")
 
+    def add_norms(self, part: str, width: int, *, rngs: nnx.Rngs) -> None:
+        """Makes a part's norms, as the settings say.
+
+        `PART_norm` is of what the part reads or of the sum, `PART_output_norm` of what
+        it returns.
+
+        Args:
+            part: its name.
+            width: the model's, D.
+            rngs: keys for the initial parameters.
+        """
+        settings = self.settings
+        make = lambda: settings.norm.make(width, dtype=settings.dtype, rngs=rngs)
+        if settings.pre_norm or settings.norms_sums:
+            setattr(self, f"{part}_norm", make())
+        if settings.output_norm:
+            setattr(self, f"{part}_output_norm", make())
+
+    def entering(self, part: str, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """Returns what a part reads of hidden states: normalized, with `pre_norm`."""
+        return getattr(self, f"{part}_norm")(x) if self.settings.pre_norm else x
+
+    def plus(
+        self,
+        part: str,
+        x: Float[Array, "B L D"],
+        function: Callable[[Float[Array, "B L D"]], Float[Array, "B L D"]],
+        dropped: Callable[[Float[Array, "B L D"]], Float[Array, "B L D"]],
+        read: Float[Array, "B L D"] | None = None,
+    ) -> Float[Array, "B L D"]:
+        """Returns hidden states plus what a part makes of them, with its norms.
+
+        Args:
+            part: its name.
+            x: hidden states, `[B, L, D]`.
+            function: the part, of what enters it.
+            dropped: dropout of what is added.
+            read: hidden states that the part reads; x if None.
+        """
+        out = function(self.entering(part, x if read is None else read))
+        if self.settings.output_norm:
+            out = getattr(self, f"{part}_output_norm")(out)
+        x = x + dropped(out)
+        return getattr(self, f"{part}_norm")(x) if self.settings.norms_sums else x
+
     def held(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """Returns hidden states held over devices as the settings say."""
         if self.settings.hidden_sharding is None:
@@ -198,6 +255,9 @@ class Block(Layer):
 
     Post-norm (Vaswani et al. 2017): `y = norm(x + attention(x))`, `norm(y + mlp(y))`.
     Pre-norm (Xiong et al. 2020): `y = x + attention(norm(x))`, `y + mlp(norm(y))`.
+    Norms of outputs (OLMo 2, arXiv 2501.00656): `y = x + norm(attention(x))`,
+    `y + norm(mlp(y))`; with pre-norm (Gemma 2, arXiv 2408.00118):
+    `y = x + norm'(attention(norm(x)))`, and so the MLP.
     Parallel (Wang and Komatsuzaki 2021, GPT-J; Black et al. 2022, GPT-NeoX, arXiv
     2204.06745): `x + attention(norm(x)) + mlp(norm'(x))`.
     """
@@ -228,11 +288,11 @@ class Block(Layer):
             rngs: keys for the initial parameters.
         """
         settings, dtype = self.settings, self.settings.dtype
-        self.attention_norm = settings.norm.make(width, dtype=dtype, rngs=rngs)
+        self.add_norms("attention", width, rngs=rngs)
         made = settings.mlp.make(width, settings.mlp_dim, dtype=dtype, rngs=rngs)
         for name, projection in made.items():
             setattr(self, name, projection)
-        self.mlp_norm = settings.norm.make(width, dtype=dtype, rngs=rngs)
+        self.add_norms("mlp", width, rngs=rngs)
 
     def mlp(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """Returns what the MLP makes of hidden states, without residual and norm."""
@@ -241,17 +301,11 @@ class Block(Layer):
     def around(self, x, attend, *, rng=None, first_row=0, index=None):
         """Applies attention and MLP."""
         rngs = (None, None) if rng is None else jax.random.split(rng)
-        rate = self.settings.dropout
         x = self.held(x)
 
-        def mlp(h):
-            return dropout(self.mlp(h), rate, rngs[1], first_row, index)
+        def dropped(rng):
+            return lambda h: dropout(h, self.settings.dropout, rng, first_row, index)
 
-        if self.settings.pre_norm:
-            out = attend(self.attention_norm(x))
-            attended = x + dropout(out, rate, rngs[0], first_row, index)
-            read = x if self.settings.parallel else attended
-            return attended + mlp(self.mlp_norm(read))
-        dropped = dropout(attend(x), rate, rngs[0], first_row, index)
-        x = self.attention_norm(x + dropped)
-        return self.mlp_norm(x + mlp(x))
+        attended = self.plus("attention", x, attend, dropped(rngs[0]))
+        read = x if self.settings.parallel else attended
+        return self.plus("mlp", attended, self.mlp, dropped(rngs[1]), read)

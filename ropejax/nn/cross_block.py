@@ -128,7 +128,7 @@ class CrossBlock(Block):
             out_bias=settings.out_bias,
             rngs=rngs,
         )
-        self.cross_norm = settings.norm.make(dims.embed_dim, dtype=dtype, rngs=rngs)
+        self.add_norms("cross", dims.embed_dim, rngs=rngs)
 
     def with_cross(
         self,
@@ -149,15 +149,10 @@ class CrossBlock(Block):
             first_row: row of the whole batch with which x starts.
         """
         rngs = (None,) * 3 if rng is None else jax.random.split(rng, 3)
-        settings = self.settings
+        rate = self.settings.dropout
         x = self.held(x)
-        parts = (
-            (attend, self.attention_norm),
-            (look, self.cross_norm),
-            (self.mlp, self.mlp_norm),
-        )
-        for (part, norm), part_rng in zip(parts, rngs, strict=True):
-            out = part(norm(x) if settings.pre_norm else x)
-            x = x + dropout(out, settings.dropout, part_rng, first_row)
-            x = x if settings.pre_norm else norm(x)
+        parts = {"attention": attend, "cross": look, "mlp": self.mlp}
+        for (part, function), own in zip(parts.items(), rngs, strict=True):
+            dropped = lambda h, own=own: dropout(h, rate, own, first_row)
+            x = self.plus(part, x, function, dropped)
         return x

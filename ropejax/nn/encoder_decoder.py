@@ -176,8 +176,8 @@ class EncoderDecoder(nnx.Module):
         norm = lambda: settings.norm.make(
             dims.embed_dim, dtype=settings.dtype, rngs=rngs
         )
-        self.encoder_norm = norm() if settings.pre_norm else None
-        self.final_norm = norm() if settings.pre_norm else None
+        self.encoder_norm = None if settings.norms_sums else norm()
+        self.final_norm = None if settings.norms_sums else norm()
         self.readout = spec.readout.make(dims.embed_dim, spec.num_outputs, rngs=rngs)
 
     def __call__(

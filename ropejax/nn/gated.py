@@ -127,7 +127,7 @@ class GatedBlock(Layer):
     """A gated attention unit with its residual and norm.
 
     Post-norm (GAU-alpha): `norm(x + unit(x))`. Pre-norm (the paper):
-    `x + unit(norm(x))`.
+    `x + unit(norm(x))`. Norms of outputs: `x + norm(unit(x))`.
     """
 
     def __init__(
@@ -143,17 +143,13 @@ class GatedBlock(Layer):
             weighting=settings.weighting,
             rngs=rngs,
         )
-        self.attention_norm = settings.norm.make(
-            dims.embed_dim, dtype=settings.dtype, rngs=rngs
-        )
+        self.add_norms("attention", dims.embed_dim, rngs=rngs)
 
     def around(self, x, attend, *, rng=None, first_row=0, index=None):
         """Applies the unit, which is the attention."""
-        x, pre_norm = self.held(x), self.settings.pre_norm
-        out = attend(self.attention_norm(x) if pre_norm else x)
         own = None if rng is None else jax.random.split(rng, 1)[0]
-        x = x + dropout(out, self.settings.dropout, own, first_row, index)
-        return x if pre_norm else self.attention_norm(x)
+        dropped = lambda h: dropout(h, self.settings.dropout, own, first_row, index)
+        return self.plus("attention", self.held(x), attend, dropped)
 
 
 def check_gated(

@@ -102,8 +102,9 @@ def layer_with_memory(
     """
     settings = block.settings
     past = memory
-    if memory is not None and settings.pre_norm:
-        past = dataclasses.replace(memory, hidden=block.attention_norm(memory.hidden))
+    if memory is not None:
+        entering = block.entering("attention", memory.hidden)
+        past = dataclasses.replace(memory, hidden=entering)
 
     def over_both(h):
         return attend_with_memory(

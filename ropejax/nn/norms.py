@@ -12,22 +12,19 @@ from ropejax.settings import Settings, check_finite
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerNorm(Settings):
-    """`g (x - mean(x)) / sqrt(var(x) + epsilon) + b`, g and b learned; others derive.
+class Norm(Settings):
+    """What normalizes hidden states, channels of a token together; methods derive.
 
     Attributes:
-        epsilon: added to the variance.
+        epsilon: added to the variance, or the mean square.
 
     Raises:
         ValueError: if `epsilon` is not positive.
-
-    References:
-        Ba et al. 2016, "Layer Normalization", arXiv 1607.06450.
     """
 
     epsilon: float = 1e-6
 
-    summary: ClassVar[str] = "mean zero and variance one, with gains and offsets"
+    summary: ClassVar[str]
 
     def __post_init__(self):
         check_finite(self)
@@ -41,11 +38,41 @@ class LayerNorm(Settings):
             dtype: dtype of the result; statistics and parameters are float32.
             rngs: keys for the initial parameters.
         """
-        return nnx.LayerNorm(width, epsilon=self.epsilon, dtype=dtype, rngs=rngs)
+        raise NotImplementedError(f"{type(self).__name__} must define make.")
 
 
 @dataclasses.dataclass(frozen=True)
-class RMSNorm(LayerNorm):
+class LayerNorm(Norm):
+    """`g (x - mean(x)) / sqrt(var(x) + epsilon) + b`, g and b learned.
+
+    Attributes:
+        epsilon: added to the variance.
+        gain: whether there is g.
+        bias: whether there is b (MPT has none; OLMo, the first, neither).
+
+    References:
+        Ba et al. 2016, "Layer Normalization", arXiv 1607.06450.
+    """
+
+    gain: bool = True
+    bias: bool = True
+
+    summary: ClassVar[str] = "mean zero and variance one, with gains and offsets"
+
+    def make(self, width: int, *, dtype=jnp.float32, rngs: nnx.Rngs) -> nnx.Module:
+        """See `Norm.make`."""
+        return nnx.LayerNorm(
+            width,
+            epsilon=self.epsilon,
+            use_scale=self.gain,
+            use_bias=self.bias,
+            dtype=dtype,
+            rngs=rngs,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSNorm(Norm):
     """`g x / sqrt(mean(x^2) + epsilon)`, g learned and one at the start.
 
     Attributes:
@@ -62,7 +89,7 @@ class RMSNorm(LayerNorm):
     summary: ClassVar[str] = "root mean square of one, with gains (Llama)"
 
     def make(self, width: int, *, dtype=jnp.float32, rngs: nnx.Rngs) -> nnx.Module:
-        """See `LayerNorm.make`."""
+        """See `Norm.make`."""
         return nnx.RMSNorm(width, epsilon=self.epsilon, dtype=dtype, rngs=rngs)
 
 

@@ -31,6 +31,11 @@ class Unnormalized(Settings):
     def __post_init__(self):
         check_finite(self)
 
+    @property
+    def has_scale(self) -> bool:
+        """True if the factor on queries times keys is its own, not `1 / sqrt(H)`."""
+        return type(self).scale is not Unnormalized.scale
+
     def init_layer(self, dims: Dims) -> Params:
         """Returns the initial parameters of a layer: a dict."""
         return {}
@@ -222,16 +227,54 @@ class HeadRMSNorm(Unnormalized):
         return rms_normalized(k, params["key_gain"], self.epsilon)
 
 
-def rms_normalized(x: Heads, gain: Float[Array, "*#B H"], epsilon: float) -> Heads:
+@dataclasses.dataclass(frozen=True)
+class JointRMSNorm(HeadRMSNorm):
+    """Root mean square of one over all heads together, times gains.
+
+    `g x / sqrt(mean(x^2) + epsilon)`, for queries and for keys, the mean over heads and
+    their channels, g of each channel of each head and 1 at the start; `1 / sqrt(H)`
+    stays. A head may so be larger than another, which `HeadRMSNorm` rules out.
+
+    Attributes:
+        epsilon: added to the mean square.
+
+    References:
+        OLMo Team 2025, "2 OLMo 2 Furious", arXiv 2501.00656, and `modeling_olmo2` of
+        transformers.
+    """
+
+    summary: ClassVar[str] = "root mean square of all heads, with gains (OLMo 2)"
+
+    def init_layer(self, dims: Dims) -> Params:
+        """Returns the gains of queries and of keys, `[N, H]` and `[K, H]`."""
+        gain = lambda heads: jnp.ones((heads, dims.head_dim), jnp.float32)
+        return {"query_gain": gain(dims.num_heads), "key_gain": gain(dims.num_kv_heads)}
+
+    def queries(self, params: Params, q: Heads) -> Heads:
+        """Returns normalized queries."""
+        return rms_normalized(q, params["query_gain"], self.epsilon, (-2, -1))
+
+    def keys(self, params: Params, k: Heads) -> Heads:
+        """Returns normalized keys."""
+        return rms_normalized(k, params["key_gain"], self.epsilon, (-2, -1))
+
+
+def rms_normalized(
+    x: Heads,
+    gain: Float[Array, "*#B H"],
+    epsilon: float,
+    axes: int | tuple[int, ...] = -1,
+) -> Heads:
     """Returns every head divided by its root mean square, times gains.
 
     Args:
         x: queries, keys or heads' outputs.
-        gain: of each channel.
+        gain: of each channel, or of each channel of each head.
         epsilon: added to the mean square.
+        axes: over which the mean is taken.
     """
     wide = x.astype(jnp.float32)
-    square = (wide * wide).mean(-1, keepdims=True)
+    square = (wide * wide).mean(axes, keepdims=True)
     return (wide * (square + epsilon) ** -0.5 * gain).astype(x.dtype)
 
 
@@ -243,6 +286,7 @@ QK_NORMS = MappingProxyType(
         "cosine": CosineNorm,
         "learned_cosine": LearnedCosine,
         "rms": HeadRMSNorm,
+        "joint_rms": JointRMSNorm,
     }
 )
 """Name in configs -> class of settings."""

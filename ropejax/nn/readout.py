@@ -8,15 +8,38 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
+from ropejax.encodings.choices import positive
 from ropejax.nn.parameters import projection_init
-from ropejax.settings import Settings
+from ropejax.settings import Settings, check_finite
 
 
 @dataclasses.dataclass(frozen=True)
 class Readout(Settings):
-    """How logits are read out; what does it derives from it."""
+    """How logits are read out; what does it derives from it.
+
+    Attributes:
+        cap: the limit that logits l bend towards, `cap tanh(l / cap)`, in nats; None
+            for none (Gemma 2 has 30).
+
+    Raises:
+        ValueError: if `cap` is not positive or not finite.
+
+    References:
+        Gemma Team 2024, "Gemma 2", arXiv 2408.00118.
+    """
+
+    cap: float | None = dataclasses.field(default=None, kw_only=True)
 
     summary: ClassVar[str]
+
+    def __post_init__(self):
+        check_finite(self)
+        if self.cap is not None:
+            positive(cap=self.cap)
+
+    def capped(self, logits: Float[Array, "B L V"]) -> Float[Array, "B L V"]:
+        """Returns logits within the cap, if there is one; for `__call__`."""
+        return logits if self.cap is None else self.cap * jnp.tanh(logits / self.cap)
 
     def check(self, num_symbols: int, num_outputs: int) -> None:
         """Raises ValueError where a model of these alphabets cannot be read out so."""
@@ -70,7 +93,7 @@ class LinearReadout(Readout):
 
     def __call__(self, model, x, num_outputs):
         """Returns logits: see `Readout.__call__`."""
-        return model.readout(x.astype(jnp.float32))
+        return self.capped(model.readout(x.astype(jnp.float32)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +123,7 @@ class TiedReadout(Readout):
 
     def __call__(self, model, x, num_outputs):
         """Returns logits: see `Readout.__call__`."""
-        return x.astype(jnp.float32) @ model.embedding[...][:num_outputs].T
+        return self.capped(x.astype(jnp.float32) @ model.embedding[...][:num_outputs].T)
 
 
 READOUTS = MappingProxyType({"linear": LinearReadout, "tied": TiedReadout})

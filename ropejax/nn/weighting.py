@@ -7,6 +7,7 @@ may have parameters of its own in every layer. Defaults are those of Vaswani et 
 """
 
 import dataclasses
+import math
 from types import MappingProxyType
 from typing import Any
 
@@ -61,16 +62,33 @@ class Weighting(Settings):
         qk_norm: what normalizes queries and keys.
         row_scale: the learned factor on the logits of each query.
         dropout: probability of dropping a weight in training.
+        scale: the factor on queries times keys; that of `qk_norm` if None.
+
+    Raises:
+        ValueError: if `scale` is not positive and finite.
     """
 
     normalizer: Normalizer = Softmax()
     qk_norm: Unnormalized = Unnormalized()
     row_scale: Unscaled = Unscaled()
     dropout: float = 0.0
+    scale: float | None = None
+
+    def __post_init__(self):
+        if self.scale is not None and not 0 < self.scale < math.inf:
+            raise ValueError(
+                f"attention_scale must be positive and finite, got {self.scale}; leave "
+                "it out (None) for 1 / sqrt(head_dim)."
+            )
 
     def check(self, dims: Dims) -> None:
         """Raises ValueError where a model of these sizes cannot use a method."""
         check_rate(self.dropout, "attention_dropout")
+        if self.scale is not None and self.qk_norm.has_scale:
+            raise ValueError(
+                f"attention_scale={self.scale} and {type(self.qk_norm).__name__} both "
+                "say what queries times keys are multiplied by; leave the first out."
+            )
         name = type(self.normalizer).__name__
         if self.normalizer.causal_only and not dims.causal:
             raise ValueError(
@@ -120,7 +138,9 @@ class Weighting(Settings):
         return {
             "normalizer": self.normalizer,
             "normalizer_params": params.get("normalizer"),
-            "scale": self.qk_norm.scale(params.get("qk_norm", {})),
+            "scale": self.qk_norm.scale(params.get("qk_norm", {}))
+            if self.scale is None
+            else self.scale,
             "row_scale": self._row_scale(params, x, query, key, mask),
         }
 

@@ -24,6 +24,8 @@ MODEL = MappingProxyType(
         "readout/bias": ("vocab",),
         "final_norm/scale": (None,),
         "final_norm/bias": (None,),
+        "embedding_norm/scale": (None,),
+        "embedding_norm/bias": (None,),
         "attention/query/kernel": ("embed", "heads", None),
         "attention/key/kernel": ("embed", "kv_heads", None),
         "attention/value/kernel": ("embed", "kv_heads", None),
@@ -42,6 +44,10 @@ MODEL = MappingProxyType(
         "attention_norm/bias": (None,),
         "mlp_norm/scale": (None,),
         "mlp_norm/bias": (None,),
+        "attention_output_norm/scale": (None,),
+        "attention_output_norm/bias": (None,),
+        "mlp_output_norm/scale": (None,),
+        "mlp_output_norm/bias": (None,),
     }
 )
 """End of a parameter's path -> what its axes mean; layers have one more in front."""

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ropejax.encodings import Rotary
+from ropejax.encodings import ALiBi, Rotary
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.masks import Causal, Window
 from ropejax.nn import RMSNorm, TiedReadout
@@ -20,84 +20,8 @@ from ropejax.nn.from_hf import decoder_from_hf, open_checkpoint, spec_from_hf
 from ropejax.nn.patterns import with_encodings, with_masks
 from ropejax.positions import Consecutive
 from tests.nn import hf_oracle
-
-VOCAB, LENGTH = 13, 9
-COMMON = {
-    "vocab_size": VOCAB,
-    "hidden_size": 16,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "rope_theta": 100.0,
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 32,
-    "torch_dtype": "bfloat16",
-}
-CONFIGS = {
-    "llama": {
-        **{"attention_bias": True, "mlp_bias": True, "hidden_act": "silu"},
-        **{"tie_word_embeddings": False, "num_key_value_heads": 1},
-    },
-    "mistral": {"sliding_window": 3, "head_dim": 6},
-    "qwen2": {
-        **{"tie_word_embeddings": True, "use_sliding_window": True},
-        **{"sliding_window": 4, "max_window_layers": 1},
-    },
-    "qwen3": {"head_dim": 6, "use_sliding_window": False, "sliding_window": 4},
-    "gemma": {"head_dim": 6, "hidden_act": "gelu", "hidden_activation": None},
-    "smollm3": {"num_hidden_layers": 4, "hidden_size": 8},
-}
-
-
-def config_of(model_type, **changes):
-    own = CONFIGS[model_type]
-    return {"model_type": model_type, **COMMON, **own, **changes}
-
-
-def checkpoint_of(config, seed=0):
-    """Random arrays under the names of a checkpoint; no gain is one, no bias zero."""
-    rng = np.random.default_rng(seed)
-    kind, width, hidden = (
-        config[key] for key in ("model_type", "hidden_size", "intermediate_size")
-    )
-    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
-    head = config.get("head_dim", width // heads)
-    qkv = kind == "qwen2" or config.get("attention_bias", False)
-    out, mlp = config.get("attention_bias", False), config.get("mlp_bias", False)
-    shapes = {
-        "model.embed_tokens.weight": (VOCAB, width),
-        "model.norm.weight": (width,),
-    }
-    tied = config.get("tie_word_embeddings", kind in ("gemma", "smollm3"))
-    if not tied:
-        shapes["lm_head.weight"] = (VOCAB, width)
-    for at in range(config["num_hidden_layers"]):
-        linear = {
-            "self_attn.q_proj": ((heads * head, width), qkv),
-            "self_attn.k_proj": ((groups * head, width), qkv),
-            "self_attn.v_proj": ((groups * head, width), qkv),
-            "self_attn.o_proj": ((width, heads * head), out),
-            "mlp.gate_proj": ((hidden, width), mlp),
-            "mlp.up_proj": ((hidden, width), mlp),
-            "mlp.down_proj": ((width, hidden), mlp),
-        }
-        own = {f"{name}.weight": shape for name, (shape, _) in linear.items()}
-        own |= {f"{name}.bias": s[:1] for name, (s, biased) in linear.items() if biased}
-        own |= {"input_layernorm.weight": (width,)}
-        own |= {"post_attention_layernorm.weight": (width,)}
-        if kind == "qwen3":
-            own |= {f"self_attn.{one}_norm.weight": (head,) for one in "qk"}
-        shapes |= {f"model.layers.{at}.{name}": shape for name, shape in own.items()}
-    # Of normalized queries and keys, gains alone make weights differ.
-    size = lambda name: (
-        2.5 if name.endswith(("q_norm.weight", "k_norm.weight")) else 0.4
-    )
-    return {
-        name: (rng.normal(size=shape) * size(name)).astype(np.float32)
-        for name, shape in shapes.items()
-    }
-
+from tests.nn.hf_checkpoints import CONFIGS, LENGTH, VOCAB, checkpoint_of, config_of
+from tests.tasks.samples import UNOPTIMIZED
 
 TOKENS = np.random.default_rng(1).integers(0, VOCAB, (2, LENGTH))
 
@@ -107,86 +31,149 @@ def placed(length=LENGTH, rows=2):
     return Consecutive()(jax.random.key(0), lengths, num_tokens=length)
 
 
-@pytest.mark.parametrize("model_type", CONFIGS)
-def test_logits_are_those_of_the_model_written_apart(model_type):
-    config = config_of(model_type)
+def read(spec, params, tokens=TOKENS):
+    """Logits at consecutive positions; compiled for one run."""
+    run = lambda params, tokens: spec.bind(params)(tokens, placed(tokens.shape[1]))
+    run = jax.jit(run, compiler_options=UNOPTIMIZED)
+    return np.asarray(run(params, jnp.asarray(tokens)))
+
+
+VARIANTS = [
+    *((model_type, {}) for model_type in CONFIGS),
+    ("gpt_neox", {"use_parallel_residual": False}),
+]
+
+
+@pytest.mark.parametrize(("model_type", "changes"), VARIANTS)
+def test_logits_are_those_of_the_model_written_apart(model_type, changes):
+    config = config_of(model_type, **changes)
     tensors = checkpoint_of(config)
     spec, params = decoder_from_hf(config, tensors)
-    found = spec.bind(params)(jnp.asarray(TOKENS), placed())
     wanted = hf_oracle.logits(config, tensors, TOKENS)
     assert np.abs(wanted).max() > 1
-    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(read(spec, params), wanted, atol=1e-5, rtol=1e-5)
 
 
-NEOX = {
-    "model_type": "gpt_neox",
-    "vocab_size": VOCAB,
-    "hidden_size": 16,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "rotary_pct": 0.5,
-    "rotary_emb_base": 100,
-    "layer_norm_eps": 1e-5,
-    "hidden_act": "gelu",
-    "max_position_embeddings": 32,
+CACHED = {
+    "qwen3": {"use_sliding_window": True, "max_window_layers": 1},  # normalized keys
+    "gemma3_text": {},  # norms before and after, two bases
+    "gemma2": {},  # soft caps
+    "olmo2": {},  # norms of outputs, keys normalized over heads
+    "gpt2": {},  # a table of positions
+    "bloom": {},  # normalized embeddings, ALiBi
+    "falcon": {},  # one key head, parallel
 }
 
 
-@pytest.mark.parametrize("parallel", [True, False])
-def test_a_neox_keeps_queries_keys_and_values_in_one_projection(parallel):
-    rng, width, hidden = np.random.default_rng(2), 16, 20
-    shapes = {
-        "gpt_neox.embed_in": (VOCAB, width),
-        "gpt_neox.final_layer_norm": (width,),
-        "embed_out": (VOCAB, width),
-    }
-    for at in range(2):
-        own = {
-            "input_layernorm": (width,),
-            "post_attention_layernorm": (width,),
-            "attention.query_key_value": (3 * width, width),
-            "attention.dense": (width, width),
-            "mlp.dense_h_to_4h": (hidden, width),
-            "mlp.dense_4h_to_h": (width, hidden),
-        }
-        shapes |= {f"gpt_neox.layers.{at}.{name}": shape for name, shape in own.items()}
-    draw = lambda shape: (rng.normal(size=shape) * 0.4).astype(np.float32)
-    tensors = {f"{name}.weight": draw(shape) for name, shape in shapes.items()}
-    tensors |= {
-        f"{name}.bias": draw(shape[:1])
-        for name, shape in shapes.items()
-        if "embed" not in name
-    }
-    mask = {"gpt_neox.layers.0.attention.bias": np.ones((1, 1, 32, 32), bool)}
-    config = NEOX | {"use_parallel_residual": parallel}
-    spec, params = decoder_from_hf(config, tensors | mask)
-    assert spec.settings.parallel is parallel
-    found = spec.bind(params)(jnp.asarray(TOKENS), placed())
-    wanted = hf_oracle.neox_logits(config, tensors, TOKENS)
-    assert np.abs(wanted).max() > 1
-    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
-    with pytest.raises(ValueError, match="num_key_value_heads=1: it is not known"):
-        spec_from_hf(config | {"num_key_value_heads": 1})
-
-
-def test_reading_through_a_cache_gives_the_logits_of_the_whole_row():
-    """Windows that differ by layer, normalized keys, narrow heads: a Qwen3."""
-    config = config_of(
-        "qwen3", use_sliding_window=True, sliding_window=4, max_window_layers=1
-    )
+@pytest.mark.parametrize("model_type", CACHED)
+def test_reading_through_a_cache_gives_the_logits_of_the_whole_row(model_type):
+    config = config_of(model_type, **CACHED[model_type])
     tensors = checkpoint_of(config)
     spec, params = decoder_from_hf(config, tensors)
-    assert [kind.mask for kind in spec.pattern] == [Causal(), Window.sliding(4)]
     model, where = spec.bind(params), placed()
     wanted = hf_oracle.logits(config, tensors, TOKENS)
     tokens = jnp.asarray(TOKENS)
-    logits, memory = model.start(tokens[:, :5], where, 5, capacity=LENGTH)
-    step = jax.jit(lambda memory, token, place: model.step(memory, token, place))
+    compiled = lambda function: jax.jit(function, compiler_options=UNOPTIMIZED)
+    start = compiled(lambda tokens: model.start(tokens, where, 5, capacity=LENGTH))
+    logits, memory = start(tokens[:, :5])
+    step = compiled(lambda memory, token, place: model.step(memory, token, place))
     for place in range(5, LENGTH):
         np.testing.assert_allclose(logits, wanted[:, place - 1], atol=1e-5, rtol=1e-5)
-        logits, memory = step(memory, tokens[:, place], place)
+        logits, memory = step(memory, tokens[:, place], jnp.int32(place))
     np.testing.assert_allclose(logits, wanted[:, -1], atol=1e-5, rtol=1e-5)
+
+
+def test_windows_are_of_the_layers_that_the_config_says():
+    qwen3 = config_of("qwen3", **CACHED["qwen3"])
+    masks = [Causal(), Window.sliding(4)]
+    assert [kind.mask for kind in spec_from_hf(qwen3).pattern] == masks
+    gemma = spec_from_hf(config_of("gemma3_text", num_hidden_layers=4))
+    assert [kind.mask for kind in gemma.pattern] == [Window.sliding(3), Causal()]
+    assert [kind.encoding.max_wavelength for kind in gemma.pattern] == [10.0, 100.0]
+
+
+def test_a_checkpoint_of_the_model_without_its_readout_may_lack_the_prefix():
+    """As those of GPT-2 and BLOOM were published."""
+    config = config_of("gpt2")
+    tensors = checkpoint_of(config)
+    bare = {name.removeprefix("transformer."): array for name, array in tensors.items()}
+    bare["h.0.attn.bias"] = np.ones((1, 1, 16, 16), bool)  # a mask
+    params, others = (decoder_from_hf(config, each)[1] for each in (tensors, bare))
+    assert jax.tree.all(jax.tree.map(np.array_equal, params, others))
+
+
+def test_a_table_of_positions_ends_where_it_ends():
+    config = config_of("gpt2")
+    spec, params = decoder_from_hf(config, checkpoint_of(config))
+    assert read(spec, params, np.zeros((1, 16), int)).shape == (1, 16, VOCAB)
+    with pytest.raises(ValueError, match="17 consecutive positions do not fit a table"):
+        read(spec, params, np.zeros((1, 17), int))
+
+
+PUBLISHED = {
+    "distilgpt2": {
+        **{"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 6},
+        **{"_num_labels": 1, "n_ctx": 1024, "n_positions": 1024, "vocab_size": 50257},
+        **{"activation_function": "gelu_new", "layer_norm_epsilon": 1e-05},
+        **{"summary_activation": None, "summary_type": "cls_index"},
+    },
+    "mpt-7b": {
+        **{"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32},
+        **{"vocab_size": 50432, "max_seq_len": 2048, "expansion_ratio": 4},
+        **{"learned_pos_emb": True, "norm_type": "low_precision_layernorm"},
+        **{"logit_scale": None, "no_bias": True, "init_config": {"name": "kaiming"}},
+        "attn_config": {
+            **{"alibi": True, "alibi_bias_max": 8, "attn_impl": "torch"},
+            **{"attn_type": "multihead_attention", "attn_pdrop": 0, "clip_qkv": None},
+            **{"prefix_lm": False, "qk_ln": False, "softmax_scale": None},
+            **{"attn_uses_sequence_id": False, "torch_dtype": None},
+        },
+    },
+    "falcon-7b": {
+        **{"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71},
+        **{"num_hidden_layers": 32, "vocab_size": 65024, "alibi": False},
+        **{"apply_residual_connection_post_layernorm": False, "bias": False},
+        **{"multi_query": True, "new_decoder_architecture": False},
+        **{"parallel_attn": True, "auto_map": {"AutoConfig": "falcon.Config"}},
+    },
+    "gemma-3-270m": {
+        **{"model_type": "gemma3_text", "hidden_size": 640, "head_dim": 256},
+        **{"num_attention_heads": 4, "num_key_value_heads": 1, "vocab_size": 262144},
+        **{"num_hidden_layers": 6, "intermediate_size": 2048, "sliding_window": 512},
+        **{"_sliding_window_pattern": 6, "query_pre_attn_scalar": 256},
+        **{"layer_types": 5 * ["sliding_attention"] + ["full_attention"]},
+        **{"rope_local_base_freq": 10000.0, "rope_theta": 1e6, "rope_scaling": None},
+        **{"attn_logit_softcapping": None, "use_bidirectional_attention": False},
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configs_are_read_as_they_were_published(name):
+    """Entries of training and of other code are passed over."""
+    spec = spec_from_hf(PUBLISHED[name])
+    widths = {"distilgpt2": 768, "mpt-7b": 4096, "falcon-7b": 4544}
+    assert spec.dims.embed_dim == widths.get(name, 640)
+    hidden = {"gemma-3-270m": 2048}.get(name, 4 * spec.dims.embed_dim)
+    assert spec.settings.mlp_dim == hidden
+
+
+def test_what_code_puts_where_a_config_says_nothing():
+    """Gemma 2 caps unless it says null; scales of products that are not 1 / sqrt(H)."""
+    config = config_of("gemma2", final_logit_softcapping=None)
+    del config["attn_logit_softcapping"], config["query_pre_attn_scalar"]
+    spec = spec_from_hf(config)
+    assert spec.readout.cap is None
+    assert dict(spec.pattern[0].encoding.parts)["cap"].cap == 50.0
+    assert spec.settings.attention_scale == 1 / 16
+    third = spec_from_hf(config_of("gemma3_text", query_pre_attn_scalar=6))
+    assert third.settings.attention_scale is None  # the width of a head
+    assert isinstance(third.pattern[0].encoding, Rotary)
+    unscaled = spec_from_hf(config_of("gpt2", scale_attn_weights=False))
+    assert unscaled.settings.attention_scale == 1.0
+    mpt = spec_from_hf(config_of("mpt", attn_config={"softmax_scale": 0.3}))
+    assert mpt.settings.attention_scale == 0.3
+    assert mpt.pattern[0].encoding == ALiBi()
 
 
 def test_encodings_and_masks_are_exchanged_at_test():
@@ -194,8 +181,7 @@ def test_encodings_and_masks_are_exchanged_at_test():
     config = config_of("mistral", sliding_window=None, num_hidden_layers=1)
     tensors = checkpoint_of(config)
     spec, params = decoder_from_hf(config, tensors)
-    tokens, where = jnp.asarray(TOKENS), placed()
-    logits = lambda spec: np.asarray(spec.bind(params)(tokens, where))
+    logits = lambda spec: read(spec, params)
     rerope = lambda window: with_encodings(
         spec, lambda rope: dataclasses.replace(rope, distance=Rectified(window))
     )
@@ -256,6 +242,26 @@ def test_the_object_of_a_config_and_numbers_that_are_whole_are_refused():
 @pytest.mark.parametrize(
     ("model_type", "change", "message"),
     [
+        ("gpt_neox", {"num_key_value_heads": 1}, "num_key_value_heads=1: it is not"),
+        ("gpt2", {"rope_theta": 1e4}, "rope_theta=10000.0: it is not known"),
+        ("gpt2", {"hidden_size": 8}, "n_embd=12 contradicts hidden_size=8"),
+        ("gpt2", {"n_positions": None}, "lacks 'max_position_embeddings'"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "with False alone"),
+        ("opt", {"do_layer_norm_before": False}, "with True alone"),
+        ("opt", {"word_embed_proj_dim": 8}, "word_embed_proj_dim=8 is not hidden_size"),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "False alone"),
+        ("bloom", {"intermediate_size": 20}, "intermediate_size=20: it is not known"),
+        ("mpt", {"attn_config": {"clip_qkv": 8.0}}, "attn_config: clip_qkv=8.0"),
+        ("mpt", {"attn_config": {"alibi": False}}, "alibi=False is known with True"),
+        ("mpt", {"no_bias": False}, "no_bias=False"),
+        ("falcon", {"new_decoder_architecture": True}, "known here with False alone"),
+        ("falcon", {"alibi": True}, "alibi=True"),
+        ("olmo", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
+        ("phi3", {"rope_scaling": {"type": "yarn", "short_factor": [1]}}, "'yarn'"),
+        ("gemma2", {"sliding_window": None}, "lacks 'sliding_window'"),
+        ("gemma2", {"hidden_act": "relu"}, "hidden_act='relu' contradicts"),
+        ("gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping must be"),
+        ("gemma2", {"layer_types": ["full_attention"]}, "about the number of layers"),
         ("qwen3", {"head_dim": None}, "lacks 'head_dim'"),
         ("qwen2", {"max_window_layers": None}, "lacks 'max_window_layers'"),
         ("qwen2", {"layer_types": ["chunked_attention"] * 2}, "'chunked_attention'"),
@@ -268,7 +274,7 @@ def test_the_object_of_a_config_and_numbers_that_are_whole_are_refused():
         ),
     ],
 )
-def test_windows_and_widths_must_be_said(model_type, change, message):
+def test_what_the_code_of_a_type_does_not_know_is_refused(model_type, change, message):
     with pytest.raises(ValueError, match=".") as caught:
         spec_from_hf(config_of(model_type, **change))
     assert message in str(caught.value)

@@ -5,9 +5,8 @@ from typing import Any
 
 from ropejax.encodings.hf_values import Config
 from ropejax.nn.from_hf.config import spec_from_hf
-from ropejax.nn.from_hf.llama_layout import llama_layout
+from ropejax.nn.from_hf.layout import layout_of
 from ropejax.nn.from_hf.models import MODELS, model_type_of
-from ropejax.nn.from_hf.neox_layout import neox_layout
 from ropejax.nn.from_hf.weights import params_from_hf
 from ropejax.nn.transformer import TransformerSpec
 from ropejax.typing import Params
@@ -50,8 +49,5 @@ def decoder_from_hf(
     """
     spec = spec_from_hf(config, dtype=dtype)
     model = MODELS[model_type_of(config)]
-    if model.family == "neox":
-        layout = neox_layout(spec)
-    else:
-        layout = llama_layout(spec, 1.0 if model.from_one else 0.0)
+    layout = layout_of(spec, model.names, 1.0 if model.from_one else 0.0)
     return spec, params_from_hf(spec, tensors, layout)

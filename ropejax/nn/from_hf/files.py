@@ -1,4 +1,4 @@
-"""The folder of a Hugging Face checkpoint: its config, and its arrays when asked for.
+"""The folder of a Hugging Face checkpoint: opening one, and writing one.
 
 It needs the package safetensors, of the extra `pretrained`.
 """
@@ -81,6 +81,44 @@ def open_checkpoint(
                 f"{path} lacks {min(lacking)}, which {_INDEX} says it has."
             )
     return config, StoredTensors(files)
+
+
+def save_checkpoint(
+    folder: str | os.PathLike,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+) -> None:
+    """Writes a checkpoint, such as what `to_hf` returned: config.json and one file.
+
+    Args:
+        folder: where; it is made if there is none.
+        config: as JSON holds it.
+        tensors: arrays by name.
+
+    Raises:
+        ValueError: if the folder has a checkpoint already.
+        ImportError: if safetensors is not installed.
+    """
+    folder = pathlib.Path(folder)
+    for name in (_CONFIG, _SINGLE, _INDEX):
+        if (folder / name).exists():
+            raise ValueError(
+                f"{folder} has a {name} already, which would be lost; give another "
+                "folder, or remove it."
+            )
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ImportError(
+            "writing a checkpoint needs safetensors: pip install 'ropejax[pretrained]'."
+        ) from error
+    told = json.dumps(dict(config), indent=2) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{_SINGLE}.tmp"
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    save_file(arrays, partial, metadata={"format": "pt"})  # without, it is not loaded
+    os.replace(partial, folder / _SINGLE)
+    (folder / _CONFIG).write_text(told)
 
 
 def _opened(path: pathlib.Path) -> Any:

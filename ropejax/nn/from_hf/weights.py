@@ -1,13 +1,13 @@
-"""The arrays of a Hugging Face checkpoint as the parameters of a model of this library.
+"""The arrays of a Hugging Face checkpoint as the parameters of a model, and back.
 
 A weight there is `[out, in]`, so it is turned; heads, side by side there, get an axis
 of their own; layers of a kind are stacked. RoPE's pairs are halves of a head in both.
-Which array goes where is said by a `Layout`, of which each family of models has one.
+Which array goes where is said by a `Layout`. It says so by views of the checkpoint's
+arrays, so that it serves for reading and for writing.
 """
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -31,13 +31,15 @@ class Weight(NamedTuple):
         name: of the array; in a layer, what follows the layer's number.
         path: names on the way to it in the parameters, of a layer or of the model.
         shape: as the checkpoint has it.
-        turned: from that to how it is here.
+        view: the part of the array, as it is laid out here; numpy copies nothing.
+        offset: what is added to it, as to the gains of norms that are kept less one.
     """
 
     name: str
     path: str
     shape: tuple[int, ...]
-    turned: Callable[[Array], Array] = lambda array: array
+    view: Callable[[Array], Array] = lambda array: array
+    offset: float = 0.0
 
 
 class Layout(NamedTuple):
@@ -47,14 +49,16 @@ class Layout(NamedTuple):
         of_model: those outside layers.
         of_layer: those of each layer.
         layers: what their names begin with, before the layer's number.
+        prefix: what all names but the readout's begin with.
         embedding: name of the embedding.
         readout: name of the readout, which is no array of its own if it is tied.
-        unread: a pattern of the names of arrays that no code reads.
+        unread: a pattern of the names, without the prefix, that no code reads.
     """
 
     of_model: list[Weight]
     of_layer: list[Weight]
     layers: str
+    prefix: str
     embedding: str
     readout: str
     unread: str
@@ -63,26 +67,16 @@ class Layout(NamedTuple):
         """Returns the whole name of an array of a layer."""
         return f"{self.layers}.{at}.{name}"
 
-
-def linear(
-    name: str, path: str, outs: tuple[int, ...], ins: tuple[int, ...], bias: bool
-) -> list[Weight]:
-    """Returns the weight of a projection, and its bias if it has one.
-
-    Args:
-        name: of the projection there.
-        path: of it here.
-        outs: sizes of what comes out, here.
-        ins: sizes of what goes in, here.
-        bias: whether it has one.
-    """
-    shape = (math.prod(outs), math.prod(ins))
-    turn = lambda weight: weight.T.reshape(*ins, *outs)
-    found = [Weight(f"{name}.weight", f"{path}/kernel", shape, turn)]
-    if bias:
-        turn = lambda bias: bias.reshape(outs)
-        found.append(Weight(f"{name}.bias", f"{path}/bias", shape[:1], turn))
-    return found
+    def as_named(self, tensors: Mapping[str, Any]) -> "Layout":
+        """Returns this layout, without the prefix if no array's name begins with it."""
+        if any(name.startswith(self.prefix) for name in tensors):
+            return self
+        bare = lambda name: name.removeprefix(self.prefix)
+        return self._replace(
+            of_model=[each._replace(name=bare(each.name)) for each in self.of_model],
+            layers=bare(self.layers),
+            embedding=bare(self.embedding),
+        )
 
 
 def params_from_hf(
@@ -98,6 +92,7 @@ def params_from_hf(
     Raises:
         ValueError: if arrays are missing, left over, of another shape, or no floats.
     """
+    layout = layout.as_named(tensors)
     number, period = spec.dims.num_layers, len(spec.pattern)
     wanted = {weight.name for weight in layout.of_model}
     wanted |= {
@@ -122,6 +117,51 @@ def params_from_hf(
     )
 
 
+def tensors_of(
+    spec: TransformerSpec, params: Params, layout: Layout
+) -> dict[str, Array]:
+    """Returns the arrays, float32, that a checkpoint of a model's parameters has.
+
+    Rows that no parameter fills, such as those of padding, are zero.
+
+    Args:
+        spec: how the model is made.
+        params: its parameters.
+        layout: where they go.
+
+    Raises:
+        ValueError: if parameters that are one array there differ.
+    """
+    arrays: dict[str, Array] = {}
+    filled = list(_filled(spec, params, layout))
+    for name, weight, ours in filled:
+        array = arrays.setdefault(name, np.zeros(weight.shape, np.float32))
+        weight.view(array)[...] = ours - np.float32(weight.offset)
+    for name, weight, ours in filled:
+        part = weight.view(arrays[name])
+        if not np.array_equal(part, ours - np.float32(weight.offset), equal_nan=True):
+            raise ValueError(
+                f"{weight.path} shares the array {name} with another parameter, from "
+                "which it differs; such a checkpoint has one for both."
+            )
+    return arrays
+
+
+def _filled(
+    spec: TransformerSpec, params: Params, layout: Layout
+) -> Iterator[tuple[str, Weight, Array]]:
+    """Names of arrays, how they are laid out, and what is written there."""
+    ours, period = named(params), len(spec.pattern)
+    for weight in layout.of_model:
+        yield weight.name, weight, np.asarray(ours[weight.path], np.float32)
+    for kind in range(period):
+        for weight in layout.of_layer:
+            stacked = np.asarray(ours[f"layers/kind_{kind}/{weight.path}"], np.float32)
+            for row, array in enumerate(stacked):
+                at = row * period + kind
+                yield layout.in_layer(at, weight.name), weight, array
+
+
 def _check_names(
     wanted: set[str],
     tensors: Mapping[str, Any],
@@ -129,7 +169,8 @@ def _check_names(
     layout: Layout,
 ) -> None:
     """Raises ValueError unless the checkpoint has these arrays, and no others."""
-    given = {name for name in tensors if not re.fullmatch(layout.unread, name)}
+    bare = lambda name: name.removeprefix(layout.prefix)
+    given = {name for name in tensors if not re.fullmatch(layout.unread, bare(name))}
     pair = (layout.readout, layout.embedding)
     if isinstance(spec.readout, TiedReadout) and given >= set(pair):
         given.remove(layout.readout)
@@ -169,7 +210,7 @@ def _stacked(tensors: Mapping[str, Any], names: list[str], weight: Weight) -> Ar
 
 
 def _read(tensors: Mapping[str, Any], name: str, weight: Weight) -> Array:
-    """One array as it is here, float32."""
+    """One array, or a part of one, as it is here, float32."""
     array = tensors[name]
     dtype = str(getattr(array, "dtype", type(array).__name__))
     if dtype not in _FLOATS:
@@ -182,4 +223,5 @@ def _read(tensors: Mapping[str, Any], name: str, weight: Weight) -> Array:
             f"{name} has the shape {list(array.shape)}, and the config says "
             f"{list(weight.shape)}; it is not the checkpoint of this config."
         )
-    return weight.turned(np.asarray(array).astype(np.float32))
+    part = weight.view(np.asarray(array)).astype(np.float32)
+    return part + np.float32(weight.offset) if weight.offset else part

@@ -115,9 +115,9 @@ class Layered(nnx.Module):
         make = lambda rng: MixerBlock(dims, settings, spec.mixer, rngs=Keys(rng))
         self.layers = jax.vmap(make)(jax.random.split(rngs.params(), dims.num_layers))
         self.final_norm = (
-            settings.norm.make(dims.embed_dim, dtype=settings.dtype, rngs=rngs)
-            if settings.pre_norm
-            else None
+            None
+            if settings.norms_sums
+            else settings.norm.make(dims.embed_dim, dtype=settings.dtype, rngs=rngs)
         )
         self.readout = nnx.Linear(
             dims.embed_dim, spec.num_outputs, kernel_init=projection_init, rngs=rngs

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ropejax.encodings import Dims, Encoding
 from ropejax.masks import Causal
 from ropejax.nn.dropout import check_rate, dropout
+from ropejax.nn.dtypes import check_floating
 from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.parameters import projection_init
 from ropejax.nn.recurrent.cells import Cell, CellSettings, Row
@@ -39,7 +40,7 @@ class RecurrentSpec:
         dtype: dtype of the computation; parameters stay float32.
 
     Raises:
-        ValueError: if a size is below 1.
+        ValueError: if a size is below 1, or `dtype` no floating-point type.
     """
 
     num_symbols: int
@@ -57,6 +58,7 @@ class RecurrentSpec:
                     f"{name} must be at least 1, got {getattr(self, name)}."
                 )
         check_rate(self.dropout)
+        check_floating("dtype", self.dtype)
 
     @property
     def title(self) -> str:
@@ -74,6 +76,11 @@ class RecurrentSpec:
             num_layers=self.num_layers,
             causal=True,
         )
+
+    @property
+    def separator(self) -> int:
+        """The symbol behind a row's input: the placeholder."""
+        return self.num_symbols - 1
 
     @property
     def pattern(self) -> tuple[LayerKind, ...]:
@@ -151,7 +158,7 @@ class Recurrent(nnx.Module):
             ValueError: if `segments` are given, or padding is known not to come last.
         """
         check_rows(valid, segments)
-        row = describe_rows(tokens, valid, placeholder=self.spec.num_symbols - 1)
+        row = describe_rows(tokens, valid, placeholder=self.spec.separator)
         x = jax.nn.one_hot(tokens, self.spec.num_symbols, dtype=self.spec.dtype)
         rngs = [None] * len(self.cells)
         if rng is not None:
