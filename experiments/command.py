@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from experiments.building.nearest import close, close_fields, meant, plain
 from experiments.running import leaving, memory, preemption, storage
@@ -150,6 +150,7 @@ def print_catalogues() -> int:
     """Prints tasks, encodings, position schemes and curricula, one line each."""
     from experiments.building.blocks import BLOCKS
     from ropejax.encodings import ENCODINGS
+    from ropejax.masks import MASKS
     from ropejax.nn import (
         MLPS,
         NORMALIZERS,
@@ -173,6 +174,7 @@ def print_catalogues() -> int:
         "encodings (encoding.name)": ENCODINGS,
         "position schemes (positions.name, eval.positions)": POSITIONS,
         "layer patterns (model.pattern)": PATTERNS,
+        "masks of all layers (model.mask), such as Lambda(4, 60) | Global(2)": MASKS,
         "layers (model.kind_options, block=GAU())": BLOCKS,
         "norms of hidden states (model.norm)": NORMS,
         "forms of the MLP (model.mlp)": MLPS,
@@ -196,23 +198,33 @@ def print_catalogues() -> int:
 
 
 def settings_of(cls: type) -> str:
-    """Returns `name=default, ...` of a class of settings, as configs have them."""
-    from experiments.building import trained_length
+    """Returns `name=default, ...` of a class of settings, as configs have them.
+
+    A setting without a default is its name alone. Other ways in which text may make an
+    object of it come behind: `Window.sliding(width)`.
+    """
+    from experiments.building.options import constructors
     from ropejax.training import Curriculum
 
-    defaults = {
-        name: _short(parameter.default)
-        for name, parameter in inspect.signature(cls).parameters.items()
-    }
-    if trained_length.SETTING in defaults:
-        defaults[trained_length.SETTING] = "the run's"
+    parameters = dict(inspect.signature(cls).parameters)
     if issubclass(cls, Curriculum):
-        del defaults["max_length"]  # that is train.max_length
-    return ", ".join(f"{name}={value}" for name, value in defaults.items())
+        del parameters["max_length"]  # that is train.max_length
+    ways = [
+        f"{cls.__name__}.{name}({', '.join(inspect.signature(make).parameters)})"
+        for name, make in constructors(cls).items()
+    ]
+    return "; ".join([", ".join(map(_setting, parameters.values())), *ways])
 
 
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
+def _setting(parameter: inspect.Parameter) -> str:
+    from experiments.building import trained_length
+
+    name, value = parameter.name, parameter.default
+    if value is parameter.empty:
+        return name
+    if name == trained_length.SETTING:
+        value = "the run's"
+    return f"{name}={value}"
 
 
 def prepare_jax(compile_cache: str) -> None:

@@ -1,14 +1,17 @@
 """Settings written as text, `window=512, distance=Rectified(512)`, as objects.
 
 Text is read as the arguments of a call: numbers, strings, tuples, True, False and None
-are themselves, a bare name is a string, and a call makes an object of a known class.
-Nothing else is evaluated.
+are themselves, a bare name is a string, and a call makes an object of a known class, or
+calls a constructor of it, as in `Window.sliding(8)`. Masks combine with `&`, `|` and
+`~`. Nothing else is evaluated.
 """
 
 import ast
 import dataclasses
+import inspect
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from configs import base
@@ -16,7 +19,10 @@ from experiments.building.fields import all_fields
 from experiments.building.fitting import Classes, fitted
 from experiments.building.imported import imported, is_path
 from experiments.building.nearest import nearest as nearest
+from ropejax.masks import Mask
 from ropejax.settings import Settings
+
+_BETWEEN = {ast.BitAnd: operator.and_, ast.BitOr: operator.or_}
 
 
 def parse(
@@ -40,6 +46,33 @@ def parse(
         keyword.arg: _value(keyword.value, where, classes or {}, defaults or {})
         for keyword in _keywords(text, where)
     }
+
+
+def parse_object(
+    text: str,
+    where: str,
+    kind: type,
+    classes: Classes,
+    defaults: Mapping[str, Any] | None = None,
+) -> Any:
+    """Returns the object that `text` makes, as in `Window.sliding(8) | Global(2)`.
+
+    Args:
+        text: a call of a class, or such calls combined.
+        where: what the text belongs to, for messages.
+        kind: what it must be an object of.
+        classes: dataclasses that may be called, by name.
+        defaults: as `parse` has them.
+
+    Raises:
+        ValueError: if the text cannot be read, a call fails, or makes something else.
+    """
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise _no_value(text, where) from None
+    made = _value(node, where, classes, defaults or {})
+    return fitted(made, kind, where, classes)
 
 
 def split_settings(text: str, where: str) -> dict[str, str]:
@@ -205,22 +238,32 @@ def _checked(
     where: str,
     also: Iterable[str] = (),
     classes: Classes | None = None,
-    prefix: str = "",
 ) -> dict[str, Any]:
     """Returns settings as `cls` holds them; refuses unknown names and other types."""
-    known = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    known = {f.name: f.type for f in dataclasses.fields(cls) if f.init}
     for name in also:
         known.pop(name, None)
+    return _fitting(cls.__name__, known, options, where, f"{where}: ", classes)
+
+
+def _fitting(
+    called: str,
+    known: Mapping[str, Any],
+    options: Mapping[str, Any],
+    where: str,
+    prefix: str,
+    classes: Classes | None,
+) -> dict[str, Any]:
+    """Returns settings as the types in `known` have them; refuses unknown names."""
     values = {}
     for name, value in options.items():
         if name not in known:
             hint, listed = nearest(name, known), ", ".join(known) or "none"
             raise ValueError(
-                f"{where}: {cls.__name__} has no setting {name!r}.{hint} "
+                f"{where}: {called} has no setting {name!r}.{hint} "
                 f"Its settings: {listed}."
             )
-        shown = f"{where}: {prefix}{name}"
-        values[name] = fitted(value, known[name].type, shown, classes)
+        values[name] = fitted(value, known[name], prefix + name, classes)
     return values
 
 
@@ -232,33 +275,90 @@ def _value(
     if isinstance(node, ast.Tuple | ast.List):
         return tuple(_value(item, where, classes, defaults) for item in node.elts)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-        cls = look_up(ast.unparse(node.func), classes, f"{where}: class", Settings)
-        given = _settings(node, cls, where, classes, defaults)
-        prefix = f"{cls.__name__}."
-        checked = _checked(cls, given, where, classes=classes, prefix=prefix)
-        return _called(cls, _own(cls, defaults) | checked, where)
+        return _object(node, where, classes, defaults)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BETWEEN:
+        parts = (node.left, node.right)
+        masks = [_mask(part, where, classes, defaults) for part in parts]
+        return _BETWEEN[type(node.op)](*masks)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return ~_mask(node.operand, where, classes, defaults)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
-        raise _unreadable(ast.unparse(node), where) from None
+        raise _no_value(ast.unparse(node), where) from None
+
+
+def _mask(
+    node: ast.expr, where: str, classes: Classes, defaults: Mapping[str, Any]
+) -> Mask:
+    what = f"{where}: what stands beside &, | or ~"
+    return fitted(_value(node, where, classes, defaults), Mask, what, classes)
+
+
+def _object(
+    node: ast.Call, where: str, classes: Classes, defaults: Mapping[str, Any]
+) -> Any:
+    """Returns what a call of a class, or of a constructor of it, makes."""
+    make = _maker(ast.unparse(node.func), classes, where)
+    known = {
+        name: Any if parameter.annotation is parameter.empty else parameter.annotation
+        for name, parameter in inspect.signature(make).parameters.items()
+    }
+    given = _settings(node, make, where, classes, defaults)
+    prefix = f"{where}: {make.__qualname__}."
+    checked = _fitting(make.__qualname__, known, given, where, prefix, classes)
+    own = {name: value for name, value in defaults.items() if name in known}
+    return _called(make, own | checked, where)
+
+
+def _maker(name: str, classes: Classes, where: str) -> Callable:
+    """Returns the class, or the constructor of a class, that a call names."""
+    head, _, last = name.rpartition(".")
+    what = f"{where}: class"
+    if head in classes:
+        cls = classes[head]
+    else:
+        try:
+            return look_up(name, classes, what, Settings)
+        except ValueError as unknown:
+            try:  # my_module.MyMask.my_constructor
+                cls = look_up(head, classes, what, Settings)
+            except ValueError:
+                raise unknown from None
+    known = constructors(cls)
+    if last not in known:
+        listed = f" It has {', '.join(known)}." if known else ""
+        raise ValueError(
+            f"{where}: {cls.__name__} has no constructor {last!r}."
+            f"{nearest(last, known)}{listed}"
+        )
+    return known[last]
+
+
+def constructors(cls: type) -> dict[str, Callable]:
+    """Returns the class methods of a class, by which text may make its objects."""
+    return {
+        name: getattr(cls, name)
+        for name, member in inspect.getmembers_static(cls)
+        if isinstance(member, classmethod) and not name.startswith("_")
+    }
 
 
 def _settings(
     node: ast.Call,
-    cls: type,
+    make: Callable,
     where: str,
     classes: Classes,
     defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the arguments of a call by name; those without one come in order."""
-    fields = [f for f in dataclasses.fields(cls) if f.init]
-    in_order = [f.name for f in fields if not f.kw_only]
+    known = inspect.signature(make).parameters
+    in_order = [name for name, one in known.items() if one.kind != one.KEYWORD_ONLY]
     if len(node.args) > len(in_order):
-        listed = ", ".join(f.name for f in fields) or "none"
         raise ValueError(
             f"{where}: {ast.unparse(node)} gives {len(node.args)} values without a "
-            f"name, {cls.__name__} takes at most {len(in_order)}; write name=value. "
-            f"Its settings: {listed}."
+            f"name, {make.__qualname__} takes at most {len(in_order)}; write "
+            f"name=value. Its settings: {', '.join(known) or 'none'}."
         )
     pairs = list(zip(in_order, node.args, strict=False))
     pairs += [(keyword.arg, keyword.value) for keyword in node.keywords]
@@ -280,9 +380,18 @@ def _own(cls: type, defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in defaults.items() if name in names}
 
 
-def _called(cls: type, named: Mapping[str, Any], where: str) -> Any:
+def _called(make: Callable, named: Mapping[str, Any], where: str) -> Any:
+    lacking = [
+        name
+        for name, parameter in inspect.signature(make).parameters.items()
+        if parameter.default is parameter.empty and name not in named
+    ]
+    if lacking:
+        raise ValueError(
+            f"{where}: {make.__qualname__} needs a value of {' and '.join(lacking)}."
+        )
     try:
-        return cls(**named)
+        return make(**named)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -291,4 +400,11 @@ def _unreadable(text: str, where: str) -> ValueError:
     return ValueError(
         f"{where}: cannot read {text!r}; write name=value, name=value, as in "
         "max_wavelength=5e5, layout=interleaved."
+    )
+
+
+def _no_value(text: str, where: str) -> ValueError:
+    return ValueError(
+        f"{where}: cannot read {text!r}; a value is a number, a name, several in "
+        "parentheses, or an object such as Window(8); masks combine with &, | and ~."
     )

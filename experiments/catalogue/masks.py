@@ -22,6 +22,12 @@ the query may attend to the key. Masks are values: they combine with `&`, `|` an
 and engines ask them about whole blocks in order to skip what is not visible. Padding
 and segments belong to the tokens, not to masks.
 
+A run's layers have the masks of its layer pattern, and beside them that of
+`model.mask`, written as here: `--config.model.mask="Window.sliding(16) | Global(2)"`.
+It has no parameters, so `experiments.evaluate` takes it too. In Python, layers have
+masks of their own (`ropejax.nn.LayerKind`), which `ropejax.nn.patterns.narrowed` and
+`with_masks` change.
+
 Pictures show the first 16 queries (downwards) and keys; `#` is visible.
 `python -m experiments.gallery --out=gallery` draws them in full.
 """

@@ -1,5 +1,7 @@
 """Masks: which query may attend to which key, as values that combine with & | ~."""
 
+from types import MappingProxyType
+
 from ropejax.masks.base import And, Mask, Not, Or, Visibility
 from ropejax.masks.heads import PerHead
 from ropejax.masks.local import (
@@ -21,7 +23,20 @@ from ropejax.masks.sparse import (
     Random,
 )
 
+MASKS: MappingProxyType[str, type[Mask]] = MappingProxyType(
+    {
+        cls.__name__: cls
+        for cls in (
+            *(Full, Causal, Window, Dilated, Chunked, BlockwiseCausal, Blocks),
+            *(Global, Prefix, Marked, Random, Lambda, Longformer, BigBird),
+            *(PerHead, And, Or, Not),
+        )
+    }
+)
+"""Every mask by the name that configs call it by."""
+
 __all__ = [
+    "MASKS",
     "And",
     "BigBird",
     "Blocks",

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import numbers
 import operator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
@@ -137,6 +137,8 @@ class Mask(Settings):
 class And(Mask):
     """Visible where every part says so; written `a & b`."""
 
+    summary: ClassVar[str] = "where every part says so; written a & b"
+
     parts: tuple[Mask, ...]
 
     def __post_init__(self):
@@ -170,6 +172,8 @@ class And(Mask):
 class Or(Mask):
     """Visible where any part says so; written `a | b`."""
 
+    summary: ClassVar[str] = "where any part says so; written a | b"
+
     parts: tuple[Mask, ...]
 
     def __post_init__(self):
@@ -201,6 +205,8 @@ class Or(Mask):
 @dataclasses.dataclass(frozen=True)
 class Not(Mask):
     """Visible where its part is not; written `~a`."""
+
+    summary: ClassVar[str] = "where its part does not; written ~a"
 
     part: Mask
 

@@ -1,6 +1,7 @@
 """Masks that differ by head."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 
@@ -18,6 +19,8 @@ class PerHead(Mask):
     Attributes:
         heads: one mask for each of the N query heads.
     """
+
+    summary: ClassVar[str] = "another mask for each query head"
 
     heads: tuple[Mask, ...]
 

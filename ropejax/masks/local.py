@@ -22,6 +22,8 @@ from ropejax.masks.base import (
 class Full(Mask):
     """Every key is visible: what `mask=None` means, for use inside `PerHead`."""
 
+    summary: ClassVar[str] = "every key"
+
     shows_itself: ClassVar[bool] = True
 
     def pairs(self, i, j):
@@ -40,6 +42,8 @@ class Causal(Mask):
 
     By index, so fewer queries than keys align by where they are, not by array corner.
     """
+
+    summary: ClassVar[str] = "a query's own key and the past"
 
     shows_itself: ClassVar[bool] = True
 
@@ -62,6 +66,8 @@ class Window(Mask):
         before: keys visible before the query, or None for all.
         after: keys visible after the query, or None for all.
     """
+
+    summary: ClassVar[str] = "some keys before a query, its own, and some after it"
 
     before: int | None
     after: int | None = 0
@@ -137,6 +143,8 @@ class Dilated(Mask):
         after: keys visible after the query, or None for all.
     """
 
+    summary: ClassVar[str] = "every step-th key of a window"
+
     step: int
     before: int | None
     after: int | None = 0
@@ -186,6 +194,8 @@ class Blocks(Mask):
         size: tokens a block.
     """
 
+    summary: ClassVar[str] = "another mask, on blocks of tokens instead of tokens"
+
     mask: Mask
     size: int
 
@@ -224,6 +234,8 @@ class Chunked(Recipe):
         size: tokens a chunk (Llama 4: 8,192).
     """
 
+    summary: ClassVar[str] = "the past within a query's own chunk (Llama 4)"
+
     size: int
 
     def __post_init__(self):
@@ -244,6 +256,8 @@ class BlockwiseCausal(Recipe):
     Attributes:
         size: tokens a block.
     """
+
+    summary: ClassVar[str] = "the past within a query's own block and the one before"
 
     size: int
 

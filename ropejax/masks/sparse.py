@@ -1,6 +1,7 @@
 """Masks that add far keys to near ones: global tokens, sinks, random keys, recipes."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,8 @@ class Global(Mask):
         first: the first so many tokens are global.
         at: indices of further global tokens.
     """
+
+    summary: ClassVar[str] = "tokens that see all keys, and that all queries see"
 
     first: int = 0
     at: tuple[int, ...] = ()
@@ -78,6 +81,8 @@ class Prefix(Mask):
         length: number of keys that all queries see.
     """
 
+    summary: ClassVar[str] = "the first keys; of a prefix LM, Causal() | Prefix(n)"
+
     length: int
 
     def __post_init__(self):
@@ -107,6 +112,8 @@ class Marked(Mask):
     Attributes:
         stream: name in `Tokens.streams`; nonzero marks a key.
     """
+
+    summary: ClassVar[str] = "keys that a stream of positions marks, row by row"
 
     stream: str
 
@@ -142,6 +149,8 @@ class Random(Mask):
             itself included, whatever the length.
         gap: keys at most so far from the query are not drawn; None excludes none.
     """
+
+    summary: ClassVar[str] = "so many keys at random, the same ones at every call"
 
     count: int
     seed: int = 0
@@ -224,6 +233,8 @@ class Lambda(Recipe):
         window: keys of the window, the query's own included.
     """
 
+    summary: ClassVar[str] = "the first keys and a causal window (StreamingLLM)"
+
     sinks: int
     window: int
 
@@ -249,6 +260,8 @@ class Longformer(Recipe):
         globals: the first so many tokens are global.
         at: indices of further global tokens.
     """
+
+    summary: ClassVar[str] = "a window, perhaps dilated, and global tokens"
 
     window: int
     step: int = 1
@@ -287,6 +300,8 @@ class BigBird(Recipe):
     Raises:
         ValueError: when called, for tokens that are known to lie beyond `length`.
     """
+
+    summary: ClassVar[str] = "neighbouring blocks, the first and last, and random ones"
 
     length: int
     block: int = 64

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import ClassVar
 
-from ropejax.encodings import Encoding, LogScale, Rotary, compose
+from ropejax.encodings import Encoding, LogScale, compose
 from ropejax.encodings.distance_maps import Rectified
+from ropejax.encodings.rotary import RotaryAttention
 from ropejax.masks import Causal, Chunked, Mask, Window
 from ropejax.nn.transformer import LayerKind, TransformerSpec
 from ropejax.settings import Settings
@@ -264,8 +265,8 @@ def with_masks(
     """Returns a spec whose layers' masks are changed, for the same parameters.
 
     StreamingLLM and LM-Infinite at test, a few first tokens and a window behind:
-    `with_masks(spec, lambda mask: mask & Lambda(...))`; full attention instead of the
-    windows of training: `lambda mask: Causal()`.
+    `with_masks(spec, lambda mask: Lambda(...))`; full attention instead of the windows
+    of training: `lambda mask: Causal()`. `narrowed` keeps what there is.
 
     Args:
         spec: the model's.
@@ -276,6 +277,16 @@ def with_masks(
     """
     pattern = tuple(kind._replace(mask=change(kind.mask)) for kind in spec.pattern)
     return dataclasses.replace(spec, pattern=pattern)
+
+
+def narrowed(spec: TransformerSpec, mask: Mask) -> TransformerSpec:
+    """Returns a spec whose layers see what their own masks and another one both show.
+
+    Args:
+        spec: the model's; its parameters do not change.
+        mask: the other mask, of all layers.
+    """
+    return with_masks(spec, lambda own: mask if own is None else own & mask)
 
 
 def rectified(spec: TransformerSpec, window: int) -> TransformerSpec:
@@ -289,22 +300,48 @@ def rectified(spec: TransformerSpec, window: int) -> TransformerSpec:
         A spec for the same parameters.
     """
     distance = Rectified(window, bidirectional=not spec.dims.causal)
-
-    def cut_off(encoding: Encoding) -> Encoding:
-        if isinstance(encoding, Rotary):
-            return dataclasses.replace(encoding, distance=distance)
-        parts = getattr(encoding, "parts", ())
-        cut = tuple((name, cut_off(part)) for name, part in parts)
-        return dataclasses.replace(encoding, parts=cut) if parts else encoding
-
+    cut_off = lambda rope: dataclasses.replace(rope, distance=distance)
     everything = _everything(spec.dims.causal)
     pattern = tuple(
-        kind._replace(encoding=cut_off(kind.encoding))
+        kind._replace(encoding=with_rope(kind.encoding, cut_off))
         if kind.mask == everything
         else kind
         for kind in spec.pattern
     )
     return dataclasses.replace(spec, pattern=pattern)
+
+
+def rotary_part(encoding: Encoding) -> RotaryAttention | None:
+    """Returns an encoding, or the part of it, that is RoPE; None where none is.
+
+    Args:
+        encoding: one method, or several put together.
+    """
+    if isinstance(encoding, RotaryAttention):
+        return encoding
+    for _, part in getattr(encoding, "parts", ()):
+        if (found := rotary_part(part)) is not None:
+            return found
+    return None
+
+
+def with_rope(
+    encoding: Encoding, change: Callable[[RotaryAttention], Encoding]
+) -> Encoding:
+    """Returns an encoding whose RoPE is changed, also where it is a part of others.
+
+    Without RoPE it is returned as it is.
+
+    Args:
+        encoding: one method, or several put together.
+        change: a function of the RoPE in it.
+    """
+    if isinstance(encoding, RotaryAttention):
+        return change(encoding)
+    if rotary_part(encoding) is None:
+        return encoding
+    parts = tuple((name, with_rope(part, change)) for name, part in encoding.parts)
+    return dataclasses.replace(encoding, parts=parts)
 
 
 def _window(width: int, causal: bool) -> Mask:

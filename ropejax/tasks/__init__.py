@@ -33,6 +33,7 @@ from ropejax.tasks.next_symbol import NextSymbol
 from ropejax.tasks.odds_first import OddsFirst
 from ropejax.tasks.parity_check import ParityCheck
 from ropejax.tasks.parity_scratchpad import ParityScratchpad
+from ropejax.tasks.passkey import Passkey
 from ropejax.tasks.reverse_string import ReverseString
 from ropejax.tasks.selective_copy import SelectiveCopy
 from ropejax.tasks.solve_equation import SolveEquation
@@ -75,6 +76,7 @@ MORE_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
         "key_lookup": KeyLookup,
         "associative_recall": AssociativeRecall,
         "induction_heads": InductionHeads,
+        "passkey": Passkey,
         "flip_flop": FlipFlop,
         "word_problem": WordProblem,
         "dyck": Dyck,

@@ -63,6 +63,11 @@ class Autoregressive(Task):
         return self.task.output_vocab
 
     @property
+    def placeholder(self) -> int:
+        """The task's own."""
+        return self.task.placeholder
+
+    @property
     def end_symbol(self) -> int | None:
         """The task's own."""
         return self.task.end_symbol
@@ -77,7 +82,7 @@ class Autoregressive(Task):
     @property
     def num_symbols(self) -> int:
         """Size of the model's input alphabet, with what only answers hold."""
-        return max(self.input_vocab, *self.answer_tokens) + 1
+        return max(self.task.num_symbols, max(self.answer_tokens) + 1)
 
     def input_length(self, length):
         """The task's own."""

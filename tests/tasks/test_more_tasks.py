@@ -83,6 +83,27 @@ def associative_recall(task, inputs, length):
     return [book[asked]]
 
 
+def passkey(task, inputs, length):
+    """Takes the sentence and what stands around it away; the filler must be left."""
+    start, before, after = list(task.start), list(task.before), list(task.after)
+    question = list(task.question[:-1])
+    sizes = [len(start), len(before), task.num_digits, len(after), len(question)]
+    assert len(inputs) == max(length, sum(sizes))
+    assert inputs[: len(start)] == start
+    assert inputs[len(inputs) - len(question) :] == question
+    text = inputs[len(start) : len(inputs) - len(question)]
+    at = next(i for i in range(len(text)) if text[i : i + len(before)] == before)
+    end = at + len(before) + task.num_digits
+    number = text[at + len(before) : end]
+    assert text[end : end + len(after)] == after
+    filler = text[:at] + text[end + len(after) :]
+    assert filler == [task.filler[i % len(task.filler)] for i in range(len(filler))]
+    if task.depth is not None:
+        assert abs(at - task.depth * len(filler)) <= 0.5
+    assert set(number) <= set(task.digits)
+    return number
+
+
 def induction_heads(task, inputs, length):
     trigger = task.vocab_size
     assert inputs.count(trigger) == 2
@@ -169,6 +190,11 @@ def addition_scratchpad(task, inputs, length):
 
 ALL_PARTS = "parts=('input', 'computation', 'output', 'carry', 'remaining')"
 
+TOKENIZED = (
+    "num_digits=2, digits=(21, 40, 33), filler=(9,), before=(8, 2), vocab_size=50, "
+    "question=(2, 9)"
+)
+
 CASES = [
     "copy",
     "copy content='runs', vocab_size=3, times=2",
@@ -181,6 +207,9 @@ CASES = [
     "key_lookup",
     "key_lookup num_keys=2, num_values=3",
     "associative_recall num_keys=4",
+    "passkey",
+    "passkey num_digits=2, depth=0.5, start=(7, 3), after=(), question=(4, 5, 6)",
+    f"passkey {TOKENIZED}",
     "induction_heads vocab_size=4",
     "word_problem group_name='A4xZ5', symbols='generators'",
     "flip_flop p_write=0.25, p_read=0.25, p_ignore=0.5",
@@ -277,6 +306,7 @@ def test_catalogues_keep_the_benchmark_apart():
     ("text", "expected"),
     [
         ("key_lookup num_values=4", 1 / 4),
+        ("passkey num_digits=4", 1 / 10),
         ("induction_heads vocab_size=4", 1 / 4),
         ("parity_scratchpad", 1 / 2),
         ("flip_flop p_write=0.25, p_read=0.25, p_ignore=0.5", 1 / 2),
@@ -318,6 +348,17 @@ def test_answers_cannot_be_guessed_without_the_input(text, expected):
         ("flip_flop p_write=-0.1, p_read=0.3", "must be at least 0 and add up to 1"),
         ("flip_flop p_write=float('nan')", "must be at least 0 and add up to 1"),
         ("flip_flop answers='reads'", "answers must be one of last, each"),
+        ("passkey num_digits=0", "num_digits must be at least 1"),
+        ("passkey depth=1.5", "depth must lie in 0 .. 1, or be None"),
+        ("passkey depth=float('nan')", "depth must lie in 0 .. 1, or be None"),
+        ("passkey question=()", "question must have at least one symbol"),
+        ("passkey filler=()", "filler must have at least one symbol"),
+        ("passkey before=(-1,)", "before has the symbol -1; symbols are numbered"),
+        ("passkey digits=(3, 4, 3)", "must be two or more symbols that all differ"),
+        ("passkey digits=(3,)", "must be two or more symbols that all differ"),
+        ("passkey vocab_size=16", "vocab_size=16 must be above the largest symbol, 16"),
+        ("passkey path='no.npy'", "path='no.npy' is no file"),
+        ("passkey path='no.npy', filler=(3,)", "are both the filler"),
         ("dyck max_depth=2", "max_depth must be at least 3, got 2"),
         ("dyck max_depth=2**31", "max_depth must be at most 65536"),
         ("dyck num_kinds=1", "num_kinds=1"),

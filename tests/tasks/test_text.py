@@ -16,7 +16,7 @@ from ropejax.tasks.language import Language
 from ropejax.tasks.masked_text import MaskedText
 from ropejax.tasks.next_symbol import NextSymbol
 from ropejax.tasks.text import TextTask
-from ropejax.training.losses import batch_sums
+from ropejax.training.losses import batch_sums, token_losses
 from tests.tasks.samples import UNOPTIMIZED
 
 LENGTHS = np.array([1, 2, 3, 9, 10, 30, 47, 48] + [48] * 600)
@@ -195,7 +195,8 @@ def test_the_input_blind_baseline_is_the_most_frequent_symbol():
     task = MaskedText()
     batch = jax.tree.map(lambda x: x[8:], drawn(task))
     logits = jnp.zeros((600, LONG, task.output_vocab)).at[..., 0].set(3.0)
-    sums = batch_sums(logits, batch)
+    told = token_losses(logits, batch.targets, batch.target_mask)
+    sums = batch_sums(told, batch)
     score = score_of(48, sums, np.asarray(scored_targets(batch)))
     spaces = (batch.targets == 0)[batch.target_mask].mean()
     assert score.accuracy == pytest.approx(spaces)
