@@ -1,4 +1,4 @@
-"""The argument of a config, `name=value,name=value`, as a dict."""
+"""The argument of a config, `name=value,name=value`: a dict, and its numbers."""
 
 import difflib
 
@@ -33,3 +33,22 @@ def parse(arg: str, **defaults: str) -> dict[str, str]:
             raise ValueError(f"the config's argument {arg!r} gives {name} twice.")
         values[name] = value
     return defaults | values
+
+
+def whole(name: str, text: str) -> int:
+    """Returns the value of an argument that counts something.
+
+    Args:
+        name: of the argument.
+        text: its value.
+
+    Raises:
+        ValueError: if it is no whole number of 1 or more.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name} must be a whole number from 1 up, got {text!r}.")
+    return number

@@ -23,6 +23,8 @@ def get_config(arg: str = "") -> ConfigDict:
         raise ValueError(f"this config takes no argument, got {arg!r}.")
     config = ConfigDict()
     config.study = ""  # name of the study that the run belongs to
+    config.title = ""  # what sets the run apart, in tables and pictures: "4 layers"
+    # It stands behind encoding and positions, which have titles of their own below.
 
     config.task = task = ConfigDict()
     task.name = "reverse_string"  # which task
@@ -38,13 +40,15 @@ def get_config(arg: str = "") -> ConfigDict:
     positions.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.encoding = encoding = ConfigDict()
-    encoding.name = "rope"  # how a position enters the model; or "compose"
+    encoding.name = "rope"  # how a position enters the model; or compose, pretrained
     encoding.options = ""  # its settings; parts: "rope=Rotary(), scale=LogScale()"
     encoding.title = ""  # in tables and pictures; made of name and settings if ""
 
     config.model = model = ConfigDict()
     model.kind = "encoder"  # or decoder, encoder_decoder: read answers back; rnn, ...
     model.kind_options = ""  # settings of a kind: block=GAU(), or cross=Rotary()
+    model.pretrained = ""  # folder of a Hugging Face checkpoint, which is the model
+    # Of model's fields, kind=decoder, mask and how it is computed are left to set then.
     model.num_layers = 5  # layers
     model.embed_dim = 64  # width of the model, channels
     model.num_heads = 8  # attention heads; they divide embed_dim, if head_dim is None
@@ -60,13 +64,17 @@ def get_config(arg: str = "") -> ConfigDict:
     model.norm = "layer"  # what normalizes hidden states: layer or rms
     model.norm_options = ""  # its settings
     model.pre_norm = False  # normalize what enters a part, rather than each sum
+    model.output_norm = False  # normalize what a part returns, before it is added
+    # Then no sum is normalized: with pre_norm it is Gemma 2's way, alone OLMo 2's.
     model.parallel = False  # attention and MLP beside each other; with pre_norm
     model.pattern = "alike"  # kinds of layers: alike, or windows between full ones
     model.pattern_options = ""  # its settings
+    model.mask = ""  # what layers see, of that: "Lambda(4, 60)", "Window(8)|Global(1)"
     model.normalizer = "softmax"  # what turns logits into weights: softmax, entmax, ...
     model.normalizer_options = ""  # its settings
     model.qk_norm = "none"  # what normalizes queries and keys: none, rms, cosine, ...
     model.qk_norm_options = ""  # its settings
+    model.attention_scale = placeholder(float)  # on q k; qk_norm's, 1/sqrt(H), if None
     model.row_scale = "none"  # learned factor on a query's logits: none, ssmax, ...
     model.row_scale_options = ""  # its settings
     model.token_shift = "none"  # of keys, ... by tokens before: none, kv, convolution
@@ -77,6 +85,7 @@ def get_config(arg: str = "") -> ConfigDict:
     model.loops = 1  # how often all layers are applied, with the same parameters
     model.input_injection = "none"  # embedded input added again before each loop, layer
     model.embedding_scale = placeholder(float)  # on embeddings; sqrt(embed_dim) if None
+    model.embedding_norm = False  # embeddings, with positions in them, are normalized
     model.readout = "linear"  # how logits are read out: linear, or tied (embedding)
     model.readout_options = ""  # its settings
     model.causal = False  # True: a token sees itself and those before it only
@@ -99,6 +108,7 @@ def get_config(arg: str = "") -> ConfigDict:
 
     config.train = train = ConfigDict()
     train.steps = 100_000  # optimizer steps in all; a larger number extends a run
+    # 0: nothing is trained, and what the run begins with is scored.
     train.init_from = ""  # run to begin with, its newest parameters; "": the seed's
     # A workdir, or WORKDIR/checkpoints/STEP; {seed} in it is train.seed.
     train.init_new = False  # parameters that such a run lacks begin as usual

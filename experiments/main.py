@@ -83,7 +83,7 @@ def _tell_of_trained_lengths(config: ConfigDict) -> None:
 
     check_counts(config)
     task = methods.make_task(config)
-    model = build.make_model(config, task, methods.make_encoding(config, task))
+    model = build.make_model(config, task)
     if processes.is_first():
         for line in trained_length.notes(config, task, model):
             print(line)

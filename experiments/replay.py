@@ -60,15 +60,17 @@ def _state_before(run, step: int | None):
             )
         return state
     steps = run.config["train"]["steps"]
+    if not steps:
+        raise ValueError(f"{run.folder} trains nothing (train.steps=0): no step there.")
     if not 0 <= step < steps:
         raise ValueError(f"--step must lie in 0 .. {steps - 1}, got {step}.")
     checkpoints = Checkpoints(run.folder / "checkpoints", read_only=True)
     before = [at for at in checkpoints.steps() if at <= step]
     if before:
         state = checkpoints.at(before[-1], like=state)
-    elif run.config["train"]["init_from"]:
+    elif run.config["train"]["init_from"] or run.config["model"]["pretrained"]:
         raise ValueError(
-            f"{run.folder} began with parameters of another run, and its checkpoint of "
+            f"{run.folder} began with parameters from elsewhere, and its checkpoint of "
             f"step 0 is gone; there are those of steps {checkpoints.steps()}."
         )
     capacity = run.config["train"]["steps_per_dispatch"]

@@ -17,10 +17,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from ropejax.evaluation_checks import check_kinds, checked
-from ropejax.evaluation_parts import DECODING_BYTES, LOGITS_BYTES, filled, in_parts
+from ropejax.evaluation_parts import (
+    DECODING_BYTES,
+    LOGITS_BYTES,
+    filled,
+    held_a_token,
+    in_parts,
+)
 from ropejax.evaluation_places import (
     PlaceSums,
     answer_places,
@@ -36,9 +42,9 @@ from ropejax.positions.base import Placement, PositionScheme
 from ropejax.sharding import Sharding
 from ropejax.tasks import Autoregressive
 from ropejax.tasks.base import Batch, Task
+from ropejax.training.applying import apply_and_read
 from ropejax.training.buckets import bucket_of
 from ropejax.training.losses import Sums, batch_sums, count_right
-from ropejax.training.step import apply_model
 from ropejax.typing import Params, Rng
 
 Counted = tuple[Sums, Int[Array, "S P"], PlaceSums | None]
@@ -57,6 +63,7 @@ def evaluate(
     seed: int = 1,
     buckets: tuple[int, ...] | None = None,
     on_length: Callable[[LengthScore], None] | None = None,
+    on_bucket: Callable[[int], None] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
     sharding: Sharding | None = None,
     by_place: bool = False,
@@ -79,6 +86,8 @@ def evaluate(
         buckets: increasing lengths to which batches are padded, one compiled shape
             each; chosen from `lengths` if None.
         on_length: called with each score as it comes.
+        on_bucket: called with each bucket before its first length: its program is
+            compiled then, unless an earlier call of the process did.
         examples: a function of a length and a bucket that returns `samples` rows to
             score, padded to the bucket; they are drawn from the task if None.
         sharding: how model and rows are spread over a mesh, as in training; answers
@@ -115,6 +124,7 @@ def evaluate(
         seed=seed,
         buckets=buckets,
         padded=None if sharding is None else sharding.padded_length,
+        on_bucket=on_bucket,
         examples=examples,
     ):
         scores[length] = score_of(length, *counted, answer_places(task.tested, length))
@@ -135,6 +145,7 @@ def counted_by_length(
     seed: int,
     buckets: tuple[int, ...] | None,
     padded: Callable[[int], int] | None = None,
+    on_bucket: Callable[[int], None] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
 ) -> Iterator[tuple[int, Counted]]:
     """Yields what `count` finds at each length, for one model or many.
@@ -151,6 +162,7 @@ def counted_by_length(
         seed: determines examples and positions.
         buckets: increasing lengths to which batches are padded, or None.
         padded: to how many tokens a mesh pads that many, or None.
+        on_bucket: called with each bucket before its first length, or None.
         examples: rows to score by length and bucket, or None.
 
     Yields:
@@ -173,8 +185,12 @@ def counted_by_length(
         padded=padded,
     )
     rng = jax.random.key(amounts.seed)
+    last = None
     for length in amounts.lengths:
         bucket = bucket_of(length, amounts.buckets)
+        if bucket != last and on_bucket is not None:
+            on_bucket(bucket)
+        last = bucket
         given = {} if examples is None else {"examples": examples(length, bucket)}
         counted = count(
             task,
@@ -328,7 +344,7 @@ class _Reader(NamedTuple):
             partial(count, self),
             batch,
             placement,
-            num_heads=self.model.dims.num_heads,
+            numbers_a_token=held_a_token(self.model, batch.tokens.shape[1]),
             num_outputs=num_outputs,
             budget=budget,
             sharding=self.sharding,
@@ -338,9 +354,17 @@ class _Reader(NamedTuple):
 def _sums(
     by_place: bool, reader: _Reader, batch: Batch, placement: Placement
 ) -> tuple[Sums, PlaceSums | None]:
-    logits = apply_model(reader.model, reader.params, batch, placement)
-    places = place_sums(logits, batch, placement) if by_place else None
-    return batch_sums(logits, batch), places
+    told = apply_and_read(
+        reader.model, reader.params, batch, placement, sharding=reader.sharding
+    )
+    places = place_sums(told, batch, placement) if by_place else None
+    return _exact(batch_sums(told, batch)), places
+
+
+def _exact(sums: Sums) -> Sums:
+    """Counts of a part as integers: a float32 counts up to 2^24, a length has more."""
+    whole = jax.tree.map(lambda x: x.astype(jnp.int32), sums)
+    return whole._replace(loss=sums.loss)
 
 
 def _decoded_right(
@@ -351,7 +375,7 @@ def _decoded_right(
     batch: Batch,
     placement: Placement,
 ) -> tuple[
-    tuple[Float[Array, ""], Float[Array, ""]],
+    tuple[Int[Array, ""], Int[Array, ""]],
     tuple[Int[Array, " P"], Int[Array, " P"]] | None,
 ]:
     """Right symbols and rows, in all and by place, of what is decoded greedily."""
@@ -365,4 +389,5 @@ def _decoded_right(
         held=None if reader.sharding is None else reader.sharding.caches,
     )
     here = right_by_place(answers, batch, placement) if by_place else None
-    return count_right(answers, batch), here
+    right = tuple(x.astype(jnp.int32) for x in count_right(answers, batch))
+    return right, here

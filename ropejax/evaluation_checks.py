@@ -7,7 +7,7 @@ from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
 from ropejax.seeds import whole_seed
 from ropejax.tasks.base import Task
-from ropejax.training.alphabets import check_alphabets
+from ropejax.training.alphabets import check_alphabets, check_named_symbols
 from ropejax.training.buckets import bucket_of, grid_buckets
 from ropejax.training.placed_rows import check_rows
 from ropejax.training.places import check_reach
@@ -69,6 +69,7 @@ def checked(
         ValueError: as `ropejax.evaluation.evaluate`.
     """
     check_alphabets(model, task)
+    check_named_symbols(positions, task)
     lengths = sorted(set(_whole("lengths", lengths)))
     sizes = grid_buckets(lengths) if buckets is None else _whole("buckets", buckets)
     amounts = Amounts(

@@ -30,6 +30,7 @@ def evaluate_members(
     buckets: tuple[int, ...] | None = None,
     examples: Callable[[int, int], Batch] | None = None,
     on_length: Callable[[list[LengthScore]], None] | None = None,
+    on_bucket: Callable[[int], None] | None = None,
     sharding: Sharding | None = None,
     by_place: bool = False,
 ) -> list[dict[int, LengthScore]]:
@@ -51,6 +52,7 @@ def evaluate_members(
         examples: a function of a length and a bucket that returns `samples` rows to
             score, padded to the bucket; they are drawn from the task if None.
         on_length: called with the members' scores at each length as they come.
+        on_bucket: called with each bucket before its first length, as in `evaluate`.
         sharding: the mesh over whose axis "population" members are spread, and each of
             them over the others; None for one device.
         by_place: also count at each place of the answer, as `evaluate` does.
@@ -81,6 +83,7 @@ def evaluate_members(
         seed=seed,
         buckets=buckets,
         padded=None if sharding is None else sharding.padded_length,
+        on_bucket=on_bucket,
         examples=examples,
     ):
         where = answer_places(task.tested, length)

@@ -8,16 +8,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ropejax.filling import last_repeated
+from ropejax.nn.pairs import logits_a_token
 from ropejax.positions.base import Placement
 from ropejax.sharding import Sharding
 from ropejax.tasks.base import Batch
 
 LOGITS_BYTES = 2**25
 """Rows a program are chosen so that a layer's attention logits take about this, and so
-do their outputs."""
+do their outputs; of a recurrent model, what a layer holds."""
 
 DECODING_BYTES = 2**28
 """The same for rows that are decoded together, each symbol's cost being fixed."""
+
+
+ACTIVATIONS = 8
+"""Those of a token, each as wide as the model, in a layer of a recurrent one: Mamba is
+twice as wide inside, and has gates beside."""
 
 
 def in_parts(
@@ -25,7 +31,7 @@ def in_parts(
     batch: Batch,
     placement: Placement,
     *,
-    num_heads: int,
+    numbers_a_token: int,
     num_outputs: int,
     budget: int,
     sharding: Sharding | None = None,
@@ -38,9 +44,9 @@ def in_parts(
         count: the function, of some rows and where their tokens are.
         batch: rows of one length, as many as a mesh cuts evenly (`filled`).
         placement: where their tokens are.
-        num_heads: attention heads.
+        numbers_a_token: what a layer holds of each token at once (`held_a_token`).
         num_outputs: logits of a token that are held for all tokens at once.
-        budget: bytes of a layer's attention logits, or of the outputs, on a device.
+        budget: bytes of these, or of the outputs, on a device.
         sharding: how a part is spread over a mesh; None for one device.
 
     Returns:
@@ -51,7 +57,7 @@ def in_parts(
     if sharding is not None:
         at_once = sharding.batch_parts
         budget *= sharding.devices_a_model // at_once
-    a_row = num_tokens * max(num_heads * num_tokens, num_outputs)
+    a_row = num_tokens * max(numbers_a_token, num_outputs)
     rows = at_once * rows_a_program(of // at_once, a_row, budget=budget)
 
     def part(first_row: Int[Array, ""]) -> Any:
@@ -64,6 +70,18 @@ def in_parts(
         return count(some, where)
 
     return jax.lax.map(part, jnp.arange(0, of, rows))
+
+
+def held_a_token(model: Any, num_tokens: int) -> int:
+    """Returns about how many numbers a layer holds of a token: attention logits.
+
+    A recurrent model has none: a few activations of its width.
+
+    Args:
+        model: how the model is made.
+        num_tokens: tokens of its row.
+    """
+    return logits_a_token(model, num_tokens) or ACTIVATIONS * model.dims.embed_dim
 
 
 def filled(

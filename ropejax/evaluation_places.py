@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from ropejax.nn.answers import likeliest
 from ropejax.positions.base import Placement
 from ropejax.tasks.base import Batch, Task
+from ropejax.training.losses import TokenLosses
 from ropejax.whole_numbers import whole_number
 
 
@@ -40,22 +39,18 @@ class PlaceSums(NamedTuple):
     first_wrong: Int[Array, " P"]
 
 
-def place_sums(
-    logits: Float[Array, "B P V"], batch: Batch, placement: Placement
-) -> PlaceSums:
+def place_sums(told: TokenLosses, batch: Batch, placement: Placement) -> PlaceSums:
     """Returns the sums of a batch at each token: those of `batch_sums`, apart.
 
     Args:
-        logits: the model's output at every token, `[B, P, V]`.
+        told: loss and answer at each token.
         batch: the batch, with its targets and masks.
         placement: where its tokens are; says in which order they are stored.
     """
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-    losses = jnp.where(batch.target_mask, losses, 0.0)
-    correct, first_wrong = right_by_place(likeliest(logits), batch, placement)
+    correct, first_wrong = right_by_place(told.answers, batch, placement)
     count = lambda mask: jnp.sum(_in_order(mask, placement), 0, dtype=jnp.int32)
     return PlaceSums(
-        loss=jnp.sum(_in_order(losses, placement), 0, dtype=jnp.float32),
+        loss=jnp.sum(_in_order(told.loss, placement), 0, dtype=jnp.float32),
         outputs=count(batch.target_mask),
         correct=correct,
         scored=count(batch.score_mask),

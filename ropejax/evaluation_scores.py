@@ -73,21 +73,20 @@ def score_of(
 
     Args:
         length: input length.
-        sums: over all rows.
+        sums: over all rows, counts as integers.
         targets: the right symbol at each token, -1 where none is scored.
         places: sums at each token, or None.
         where: which tokens are places of the answer.
     """
     blind = blind_correct(targets)
-    whole = lambda x: int(round(float(x)))
-    rows = whole(sums.rows)
+    rows = int(sums.rows)
     return LengthScore(
         length=length,
         loss=float(sums.loss),
-        outputs=whole(sums.outputs),
-        correct=whole(sums.correct),
-        scored=whole(sums.scored),
-        exact=whole(sums.exact),
+        outputs=int(sums.outputs),
+        correct=int(sums.correct),
+        scored=int(sums.scored),
+        exact=int(sums.exact),
         rows=rows,
         blind_correct=int(blind.sum()),
         places=None if places is None else place_scores(places, blind, where, rows),

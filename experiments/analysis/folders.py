@@ -20,7 +20,9 @@ def runs_to_analyse(folder: pathlib.Path) -> list[pathlib.Path]:
     first: dict[str, tuple[int, pathlib.Path]] = {}
     for path in inside:
         config = workdir.read_config(path.parent)
-        if config is None or not workdir.trained_steps(path.parent):
+        if config is None:
+            continue
+        if config["train"]["steps"] and not workdir.trained_steps(path.parent):
             continue
         seed = config["train"]["seed"]
         setting = {**config, "train": {**config["train"], "seed": 0}}

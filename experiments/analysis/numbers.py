@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.building.checks import check_shown
 from experiments.running.opening import Run, open_run
 from ropejax.analysis import (
     Histogram,
@@ -134,6 +135,7 @@ def _check_length(run: Run, length: int) -> None:
         scheme, recipe.model.pattern, task.num_tokens(length), what=what, remedy=remedy
     )
     check_rows(scheme, task, length, what=what)
+    check_shown(recipe.model, task, scheme, length, what)
 
 
 def default_lengths(train_max: int) -> list[int]:
@@ -183,9 +185,14 @@ def attention(model: TransformerSpec, state: TrainState, examples) -> dict[str, 
 def positions(
     run: Run, state: TrainState, lengths: list[int], rng: jax.Array
 ) -> dict[str, Any]:
-    """Positions and distances: share never seen by length, and coarse histograms."""
-    recipe = run.experiment.recipe
-    trained = training_positions(recipe, state, steps=int(state.step))
+    """Positions and distances: share never seen by length, and coarse histograms.
+
+    A checkpoint that was not trained on has seen what a step of its run would show it.
+    """
+    recipe, steps = run.experiment.recipe, int(state.step)
+    if not steps and not run.config["model"]["pretrained"]:
+        return {}
+    trained = training_positions(recipe, state, steps=max(steps, 1))
     met = [
         met_positions(
             run.experiment.evaluation.positions,

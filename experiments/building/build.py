@@ -5,11 +5,9 @@ what to do, before anything is compiled or written.
 """
 
 import dataclasses
-import types
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
@@ -25,6 +23,7 @@ from experiments.building.checks import (
 )
 from experiments.building.encoder_decoder import KIND, make_encoder_decoder
 from experiments.building.fields import check_fields
+from experiments.building.masks import with_mask
 from experiments.building.mesh import make_sharding
 from experiments.building.methods import (
     PARTS,
@@ -32,10 +31,18 @@ from experiments.building.methods import (
     make_positions,
     make_task,
 )
-from experiments.building.model_parts import made, make_part
+from experiments.building.model_parts import made, make_dtype, make_part
 from experiments.building.naming import named_in
 from experiments.building.optimizers import check_step, make_optimizer
 from experiments.building.options import look_up
+from experiments.building.pretrained import (
+    ENCODING,
+    check_alphabet,
+    check_keeps_extension,
+    checkpoint_spec,
+    is_pretrained,
+    rounded_like,
+)
 from experiments.building.progressive import make_progressive
 from experiments.building.recurrent import is_recurrent, make_recurrent
 from experiments.building.tested_positions import Tested, make_tested
@@ -45,16 +52,20 @@ from ropejax.encodings import (
     Dims,
     Encoding,
 )
+from ropejax.encodings.rotary import RotaryAttention
+from ropejax.masks import MASKS
 from ropejax.nn import BlockSettings, TransformerSpec
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
-from ropejax.nn.patterns import PATTERNS, Alike
+from ropejax.nn.patterns import (
+    PATTERNS,
+    Alike,
+    rotary_part,
+    with_encodings,
+    with_rope,
+)
 from ropejax.nn.recurrent import RecurrentSpec
 from ropejax.tasks import Task
 from ropejax.training import CURRICULA, Curriculum, Recipe, even_buckets, schedule
-
-DTYPES = types.MappingProxyType(
-    {name: jnp.dtype(name) for name in ("float32", "bfloat16")}
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +105,7 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
     check_counts(config)
     train = config.train
     task = make_task(config)
-    encoding = make_encoding(config, task)
-    model = make_model(config, task, encoding)
+    model = make_model(config, task)
     curriculum = make_curriculum(config)
     positions, rate = make_positions(config), make_schedule(config)
     check_places(model, task, positions, train.max_length, "training")
@@ -104,7 +114,7 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
             model=model,
             task=task,
             positions=positions,
-            optimizer=make_optimizer(config),
+            optimizer=make_optimizer(config) if train.steps else optax.identity(),
             curriculum=curriculum,
             buckets=even_buckets(train.max_length, train.buckets),
             batch_size=train.batch_size,
@@ -145,15 +155,48 @@ def make_curriculum(config: ConfigDict) -> Curriculum:
 
 
 def make_model(
-    config: ConfigDict, task: Task, encoding: Encoding
+    config: ConfigDict, task: Task
 ) -> TransformerSpec | EncoderDecoderSpec | RecurrentSpec:
-    """Returns the model of a config, for a task and under an encoding.
+    """Returns the model of a config for a task, under the config's encoding.
 
     Raises:
-        ValueError: if sizes do not fit each other or the encoding.
+        ValueError: if a name or a setting is unknown, or sizes do not fit each other or
+            the encoding.
     """
+    if is_pretrained(config):
+        return with_mask(config, task, make_pretrained(config, task))
+    encoding = make_encoding(config, task)
     with named_in(config, "model"):
-        return _make_model(config, task, encoding)
+        return with_mask(config, task, _make_model(config, task, encoding))
+
+
+def make_pretrained(config: ConfigDict, task: Task) -> TransformerSpec:
+    """Returns the checkpoint of a config as a model, its RoPE as the config says.
+
+    Settings that the config does not give to an encoding are those of the checkpoint's
+    RoPE in the same layer. Layers without RoPE stay as they are.
+
+    Raises:
+        ValueError: if the checkpoint cannot be read, does not know the task's symbols,
+            or has no RoPE that another encoding could stand for.
+    """
+    spec = checkpoint_spec(config)
+    check_alphabet(config, task, spec)
+    if config.encoding.name == ENCODING:
+        make_encoding(config, task)  # refuses settings that would do nothing
+        return spec
+    if not any(rotary_part(kind.encoding) for kind in spec.pattern):
+        raise ValueError(
+            f"encoding.name={config.encoding.name!r} stands for RoPE, which the "
+            f"checkpoint {config.model.pretrained!r} has not; leave it at {ENCODING!r}."
+        )
+
+    def under(rope: RotaryAttention) -> Encoding:
+        made = make_encoding(config, task, like=rope)
+        check_keeps_extension(config, rope, made)
+        return rounded_like(rope, made)
+
+    return with_encodings(spec, lambda own: with_rope(own, under))
 
 
 def _make_model(
@@ -161,7 +204,7 @@ def _make_model(
 ) -> TransformerSpec | EncoderDecoderSpec | RecurrentSpec:
     model = config.model
     if is_recurrent(config):
-        return make_recurrent(config, task, DTYPES)
+        return make_recurrent(config, task)
     if model.num_heads < 1 or (
         model.head_dim is None and model.embed_dim % model.num_heads
     ):
@@ -176,7 +219,8 @@ def _make_model(
             f"model.num_kv_heads={kv_heads} must be at least 1 and divide "
             f"model.num_heads={model.num_heads}; leave it out (None) for as many."
         )
-    pattern = made(config, "pattern", PATTERNS, Alike, defaults(config, task))
+    parts = {**PARTS, **MASKS}
+    pattern = made(config, "pattern", PATTERNS, Alike, defaults(config, task), parts)
     layers = make_layers(config, PARTS)
     causal = model.causal or model.kind != "encoder"
     spec = TransformerSpec(
@@ -194,10 +238,12 @@ def _make_model(
             **layers.settings,
             norm=make_part(config, "norm"),
             pre_norm=model.pre_norm,
+            output_norm=model.output_norm,
             dropout=model.dropout,
-            dtype=look_up(model.dtype, DTYPES, "model.dtype"),
+            dtype=make_dtype(config),
             remat=model.remat,
             **make_weighting(config, task),
+            attention_scale=model.attention_scale,
             attention_dropout=model.attention_dropout,
         ),
         pattern=pattern(encoding, model.num_layers, causal=causal),
@@ -206,6 +252,7 @@ def _make_model(
         input_injection=model.input_injection,
         readout=make_part(config, "readout"),
         embedding_scale=model.embedding_scale,
+        embedding_norm=model.embedding_norm,
     )
     if model.kind == KIND:
         return make_encoder_decoder(config, task, encoding, spec, PARTS)

@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from experiments.building.masks import check_masks
 from ropejax.nn import TransformerSpec
 from ropejax.positions.base import PositionScheme
 from ropejax.seeds import check_seed
 from ropejax.sharding import Sharding
 from ropejax.tasks import Task
+from ropejax.training.applying import apply_model
 from ropejax.training.loop import MOST_PER_DISPATCH, MOST_STEPS
 from ropejax.training.placed_rows import check_rows
 from ropejax.training.places import check_reach
 from ropejax.training.reading import check_read
-from ropejax.training.step import apply_model
 from ropejax.whole_numbers import whole_number
 
 
@@ -80,7 +81,8 @@ def check_scorable(
 
 def check_counts(config: ConfigDict) -> None:
     """Raises ValueError unless numbers that count something are in their range."""
-    names = ("steps", "batch_size", "max_length", "buckets", "steps_per_dispatch")
+    whole_number("train.steps", config.train.steps, least=0, most=MOST_STEPS)
+    names = ("batch_size", "max_length", "buckets", "steps_per_dispatch")
     for name in (*names, "accumulate", "log_every", "save_every", "keep"):
         most = MOST_PER_DISPATCH if name == "steps_per_dispatch" else MOST_STEPS
         whole_number(f"train.{name}", config.train[name], least=1, most=most)
@@ -124,6 +126,7 @@ def check_places(
         num_tokens = sharding.padded_length(num_tokens)
         what += f", padded to {num_tokens} to divide over the mesh"
     _check_whole(model, task, scheme, max_length, when)
+    check_shown(model, task, scheme, max_length, what)
     check_reach(
         scheme,
         model.pattern,
@@ -140,6 +143,30 @@ def check_places(
             f"{when} with {model.pattern[0].encoding.title} and "
             f"{scheme.title.lower()} positions: {error}"
         ) from None
+
+
+def check_shown(
+    model: TransformerSpec,
+    task: Task,
+    scheme: PositionScheme,
+    max_length: int,
+    what: str,
+) -> None:
+    """Raises ValueError where a layer's mask is not for such inputs, or shows nothing.
+
+    Args:
+        model: the model.
+        task: what gives the tokens.
+        scheme: where they are placed.
+        max_length: the longest input, in symbols.
+        what: what its tokens are, for messages.
+    """
+
+    def placed():
+        batch, placement = _places(model, task, scheme, max_length)
+        return placement.tokens(batch.tokens.shape[1])
+
+    check_masks(model, placed, what)
 
 
 def _check_whole(model, task, scheme, max_length, when):

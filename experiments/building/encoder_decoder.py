@@ -14,7 +14,13 @@ from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.tasks import Task
 
 KIND = "encoder_decoder"
-_NOT_FOR_IT = {"pattern": "alike", "loops": 1, "input_injection": "none"}
+_NOT_FOR_IT = {
+    "pattern": "alike",
+    "mask": "",
+    "loops": 1,
+    "input_injection": "none",
+    "embedding_norm": False,
+}
 
 
 def make_encoder_decoder(

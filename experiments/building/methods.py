@@ -12,6 +12,14 @@ from ml_collections import ConfigDict
 from experiments.building import options
 from experiments.building.encoder_decoder import KIND
 from experiments.building.options import look_up
+from experiments.building.pretrained import (
+    ENCODING,
+    check_no_settings,
+    checkpoint_spec,
+    is_pretrained,
+    own_encoding,
+    rotary_settings,
+)
 from experiments.building.published_draws import published_draw
 from experiments.building.recurrent import check_scheme
 from experiments.building.trained_length import defaults
@@ -68,7 +76,10 @@ def make_task(config: ConfigDict) -> Task:
     """
     cls = look_up(config.task.name, ALL_TASKS, "task.name", Task)
     given = options.parse(config.task.options, "task.options")
-    task = options.construct(cls, given, "task.options")
+    own = {}
+    if is_pretrained(config) and str(given.get("path", "")).endswith(".npy"):
+        own = {"vocab_size": checkpoint_spec(config).num_symbols}
+    task = options.construct(cls, given, "task.options", defaults=own)
     reads_back = look_up(config.model.kind, KINDS, "model.kind")
     if not task.in_place:
         return Autoregressive(task) if reads_back else task
@@ -90,21 +101,34 @@ def make_task(config: ConfigDict) -> Task:
     return task
 
 
-def make_encoding(config: ConfigDict, task: Task | None = None) -> Encoding:
+def make_encoding(
+    config: ConfigDict, task: Task | None = None, like: Encoding | None = None
+) -> Encoding:
     """Returns the encoding of a config; "compose" puts encodings together by name.
 
-    A trained length that is not given is that of the run's own training.
+    A trained length that is not given is that of the run's own training, or that of
+    the checkpoint which is its model.
 
     Args:
         config: the config.
         task: its task; made here if None.
+        like: the RoPE that it stands for in a checkpoint, whose settings it has where
+            the config gives none; the first one of the checkpoint if None.
+
+    Raises:
+        ValueError: if a name or a setting is unknown or out of range.
     """
+    if config.encoding.name == ENCODING:
+        check_no_settings(config)
+        return own_encoding(config)
     own = defaults(config, make_task(config) if task is None else task)
+    if is_pretrained(config):
+        own = rotary_settings(like or own_encoding(config)) | own
     where = "encoding.options"
     given = options.parse(config.encoding.options, where, PARTS, own)
     if config.encoding.name == COMPOSE:
         return make_composition(given)
-    known = {**ENCODINGS, COMPOSE: compose}
+    known = {**ENCODINGS, COMPOSE: compose, ENCODING: own_encoding}
     cls = look_up(config.encoding.name, known, "encoding.name", Encoding)
     return options.construct(cls, given, where, classes=PARTS, defaults=own)
 

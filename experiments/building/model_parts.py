@@ -4,18 +4,33 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments.building import options
+from experiments.building.fitting import Classes
 from experiments.building.options import look_up
 from ropejax.nn.mlp import MLP, MLPS
-from ropejax.nn.norms import NORMS, LayerNorm
+from ropejax.nn.norms import NORMS, Norm
 from ropejax.nn.readout import READOUTS, Readout
 
 CATALOGUES = MappingProxyType({"norm": NORMS, "mlp": MLPS, "readout": READOUTS})
 """Field of `model` -> classes of settings by name."""
 
-_KINDS = {"norm": LayerNorm, "mlp": MLP, "readout": Readout}
+_KINDS = {"norm": Norm, "mlp": MLP, "readout": Readout}
+
+
+DTYPES = MappingProxyType({name: jnp.dtype(name) for name in ("float32", "bfloat16")})
+"""Names that `model.dtype` may have."""
+
+
+def make_dtype(config: ConfigDict) -> jnp.dtype:
+    """Returns the dtype in which a config's model computes.
+
+    Raises:
+        ValueError: if the name is unknown.
+    """
+    return look_up(config.model.dtype, DTYPES, "model.dtype")
 
 
 def make_part(config: ConfigDict, field: str) -> Any:
@@ -33,6 +48,7 @@ def made(
     catalogue: Mapping[str, type],
     kind: type,
     defaults: Mapping[str, Any] | None = None,
+    classes: Classes | None = None,
 ) -> Any:
     """Returns what `model.FIELD` names, with the settings of `model.FIELD_options`.
 
@@ -42,6 +58,7 @@ def made(
         catalogue: classes of settings by name.
         kind: what classes of the user's own must derive from.
         defaults: of settings that are not given, if the class has them.
+        classes: classes that its settings may call.
 
     Raises:
         ValueError: if the name or a setting is unknown or out of range.
@@ -49,7 +66,8 @@ def made(
     where = f"model.{field}_options"
     return options.construct(
         look_up(config.model[field], catalogue, f"model.{field}", kind),
-        options.parse(config.model[f"{field}_options"], where),
+        options.parse(config.model[f"{field}_options"], where, classes, defaults),
         where,
+        classes=classes,
         defaults=defaults,
     )

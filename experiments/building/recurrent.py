@@ -11,8 +11,7 @@ from ml_collections import ConfigDict
 
 from experiments.building import options
 from experiments.building.blocks import make_layers
-from experiments.building.model_parts import make_part
-from experiments.building.options import look_up
+from experiments.building.model_parts import make_dtype, make_part
 from ropejax.encodings import Dims
 from ropejax.nn import BlockSettings
 from ropejax.nn.recurrent import (
@@ -32,7 +31,7 @@ USED = ("kind", "kind_options", "num_layers", "embed_dim", "dropout", "dtype")
 
 OF_LAYERS = (
     *("mlp", "mlp_options", "mlp_factor", "mlp_dim", "activation"),
-    *("norm", "norm_options", "pre_norm", "remat", "scan_layers"),
+    *("norm", "norm_options", "pre_norm", "output_norm", "remat", "scan_layers"),
 )
 """Fields that a kind reads too whose layers are those of a Transformer."""
 
@@ -42,22 +41,19 @@ def is_recurrent(config: ConfigDict) -> bool:
     return config.model.kind in RECURRENT
 
 
-def make_recurrent(
-    config: ConfigDict, task: Task, dtypes
-) -> RecurrentSpec | LayeredSpec:
+def make_recurrent(config: ConfigDict, task: Task) -> RecurrentSpec | LayeredSpec:
     """Returns the recurrent model of a config.
 
     Args:
         config: the config; units of a cell are `model.embed_dim`.
         task: what it learns.
-        dtypes: dtypes by name.
 
     Raises:
         ValueError: for an encoding, another field without effect, or a wrong setting.
     """
     check_unused(config)
     model = config.model
-    dtype = look_up(model.dtype, dtypes, "model.dtype")
+    dtype = make_dtype(config)
     if model.kind in CELLS:
         return RecurrentSpec(
             num_symbols=task.num_symbols,
@@ -76,6 +72,7 @@ def make_recurrent(
             **make_layers(config).settings,
             norm=make_part(config, "norm"),
             pre_norm=model.pre_norm,
+            output_norm=model.output_norm,
             dropout=model.dropout,
             dtype=dtype,
             remat=model.remat,

@@ -16,7 +16,7 @@ from configs import base
 from experiments.building import options
 from experiments.building.build import make_model
 from experiments.building.fields import all_fields, check_fields, check_name
-from experiments.building.methods import make_encoding, make_task
+from experiments.building.methods import make_task
 from ropejax.nn.layer_stacks import restacked
 from ropejax.nn.parameters import check_fit
 from ropejax.tasks import Task
@@ -33,6 +33,8 @@ _ELSEWHERE = {
 """Groups of fields that are no matter of model or task, and what to do instead."""
 _OF_TRAINING = ("dropout", "attention_dropout", "remat", "scan_layers")
 """Fields of `model` that alter nothing at test."""
+_OF_MODEL = ("kind", "pretrained")
+"""Fields of `model` without which it is another one."""
 
 
 class Tested(NamedTuple):
@@ -102,7 +104,7 @@ def make_tested_model(
     try:
         if any(not name.startswith("task.") for name in given):
             # What methods take for the trained length is that of the trained task.
-            model = make_model(changed, own, make_encoding(changed, own))
+            model = make_model(changed, own)
         if any(name.startswith("task.") for name in given):
             task = make_task(changed)
     except ValueError as error:
@@ -142,7 +144,7 @@ def merged(own: str, text: str) -> str:
 def _check_matters(name: str) -> None:
     group, _, field = name.partition(".")
     if group in ("task", "encoding", "model") and field != "title":
-        if name == "model.kind" or (group == "model" and field in _OF_TRAINING):
+        if group == "model" and field in (*_OF_MODEL, *_OF_TRAINING):
             raise ValueError(
                 f"{FLAG}{name} cannot differ at test: it is a matter of training alone."
             )

@@ -11,6 +11,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from experiments.building import pretrained
+from experiments.building.pretrained import is_pretrained
 from ropejax.tasks import Task
 
 SETTING = "train_length"
@@ -18,6 +20,8 @@ SETTING = "train_length"
 
 def defaults(config: ConfigDict, task: Task) -> dict[str, int]:
     """Returns the settings that follow from a run's training where they are not given.
+
+    Those of a checkpoint follow from its own training, if it tells how long that was.
 
     Args:
         config: the config.
@@ -27,6 +31,8 @@ def defaults(config: ConfigDict, task: Task) -> dict[str, int]:
         ValueError: if the task has no inputs of `train.max_length` symbols.
     """
     task.check_length(config.train.max_length)
+    if is_pretrained(config) and (known := pretrained.trained_length(config)):
+        return {SETTING: known}
     return {SETTING: task.num_tokens(config.train.max_length)}
 
 
@@ -39,6 +45,8 @@ def notes(config: ConfigDict, task: Task, model: Any) -> list[str]:
         model: its model.
     """
     own = defaults(config, task)[SETTING]
+    if is_pretrained(config):
+        return _notes_of_checkpoint(own, model)
     earlier = ""
     if config.train.init_from:
         earlier = (
@@ -61,6 +69,15 @@ def notes(config: ConfigDict, task: Task, model: Any) -> list[str]:
                 "without it, it would be."
             )
     return lines
+
+
+def _notes_of_checkpoint(own: int, model: Any) -> list[str]:
+    return [
+        f"{SETTING}={length} of {name} is "
+        + ("" if length == own else f"not the {own} tokens ")
+        + "that the checkpoint says it was trained on."
+        for name, length in dict.fromkeys(_found(model))
+    ]
 
 
 def _found(value: Any) -> Iterator[tuple[str, int]]:

@@ -1,9 +1,9 @@
-"""A run that begins with the parameters of another one: `train.init_from`.
+"""A run that begins with parameters of another one, or of a checkpoint.
 
-They are written into the run's own folder as its checkpoint of step 0, which stays
-there. So the other run is read once: that it goes on, moves or is deleted later changes
-nothing, and the run is resumed and replayed as any other. What it began with is in
-`init_from.json` and in its results.
+`train.init_from` and `model.pretrained` name them. They are written into the run's own
+folder as its checkpoint of step 0, which stays there. So the other run is read once:
+that it goes on, moves or is deleted later changes nothing, and the run is resumed and
+replayed as any other. What it began with is in `init_from.json` and in its results.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 from rich.console import Console
 
-from experiments.running import processes, workdir
+from experiments.running import first_params, processes, workdir
 from experiments.running.opening import open_run, read_run
 from ropejax.nn.layer_stacks import restacked
 from ropejax.nn.parameters import check_fit
@@ -76,7 +76,8 @@ def check(config: Mapping[str, Any], folder: pathlib.Path, model: Any) -> None:
         model: its model.
     """
     source = source_of(config)
-    if source is None and allows_new(config):
+    first_params.check(config, folder)
+    if source is None and allows_new(config) and not first_params.is_pretrained(config):
         raise ValueError(
             f"train.init_new=True is for runs that begin with another one; set {FIELD}."
         )
@@ -133,7 +134,17 @@ def begin(
             device.
     """
     source = source_of(config)
-    if source is None or largest(len(checkpoints.steps())):
+    from_checkpoint = first_params.is_pretrained(config) and config["train"]["steps"]
+    if not (source or from_checkpoint) or largest(len(checkpoints.steps())):
+        return
+    if source is None:
+        checkpoints.save(start(first_params.read(config)), {})
+        checkpoints.wait()
+        console.print(
+            f"{folder}: begins with {config['model']['pretrained']}",
+            highlight=False,
+            soft_wrap=True,
+        )
         return
     run, state = open_run(source.folder, mesh, source.step)
     origin = {

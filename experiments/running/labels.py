@@ -38,6 +38,7 @@ def run_labels(config: Mapping[str, Any], experiment: Experiment) -> dict[str, A
         names["encoding_title"] = config["encoding"]["title"] or title
     return names | {
         "study": config["study"] or None,
+        "title": config["title"] or None,
         "task_order": _order(config["task"]["name"]),
         "seed": experiment.seed,
         "learning_rate": config["optim"]["learning_rate"],

@@ -23,6 +23,7 @@ from experiments.building.mesh import (
 )
 from experiments.results.store import ResultsWriter
 from experiments.running import labels, workdir
+from experiments.running.first_params import untrained
 from ropejax.sharding import mesh_sizes
 from ropejax.training import TrainState, init_state
 from ropejax.training.checkpoint import Checkpoints
@@ -113,8 +114,10 @@ def open_run(
     folder = run.folder
     if mesh is not None:
         run = _on_mesh(run, mesh)
-    checkpoints = Checkpoints(folder / workdir.CHECKPOINTS, read_only=True)
     experiment = run.experiment
+    if not experiment.steps and step is None and not workdir.has_checkpoints(folder):
+        return run, untrained(run.config, experiment)
+    checkpoints = Checkpoints(folder / workdir.CHECKPOINTS, read_only=True)
     like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
     state = checkpoints.latest(like) if step is None else checkpoints.at(step, like)
     checkpoints.close()

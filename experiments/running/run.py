@@ -36,6 +36,7 @@ from experiments.running import (
 )
 from experiments.running.curves import Curves
 from experiments.running.extending import raised_again
+from experiments.running.first_params import untrained
 from experiments.running.interrupt import Interrupt, StoppedError
 from experiments.running.nonfinite import diverged, tell_of_counted
 from experiments.running.opening import Run
@@ -172,7 +173,10 @@ def train_run(
         begin(run, checkpoints, console)
         began = init_from.origin(run.folder)
         writer.write("run", config=run.config, init_from=began, **provenance())
-        state = newest_state(recipe, **seeds, saver=checkpoints)
+        if steps or largest(len(checkpoints.steps())):
+            state = newest_state(recipe, **seeds, saver=checkpoints)
+        else:
+            state = untrained(run.config, experiment)
         first = int(state.step)
         if first:
             begun = f"resuming at step {first} of" if first < steps else None
@@ -181,7 +185,7 @@ def train_run(
             curves = Curves(
                 writer,
                 run.folder / "tensorboard",
-                every=min(settings["log_every"], steps),
+                every=max(1, min(settings["log_every"], steps)),
                 first=first,
                 learning_rate=experiment.learning_rate,
                 utilization=utilization_here(recipe),
@@ -192,6 +196,8 @@ def train_run(
         with Interrupt(tell) as interrupt, bar:
             if first < steps:
                 bar.show(first, "compiling")
+            if not steps:
+                return state
             state = train(
                 recipe,
                 steps=steps,

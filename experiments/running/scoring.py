@@ -147,6 +147,7 @@ def score(
                 seed=evaluation.seed,
                 buckets=evaluation.buckets,
                 on_length=on_length,
+                on_bucket=lambda bucket: bar.show(len(scores), compiling(bucket)),
                 examples=scoring.examples if scoring.sets else None,
                 sharding=scoring.sharding,
                 by_place=scoring.by_place,
@@ -195,6 +196,11 @@ def without_other_examples(rows: pa.Table, scoring: Scoring) -> pa.Table:
         for one in rows.to_pylist()
     ]
     return rows.filter(pa.array(kept, pa.bool_()))
+
+
+def compiling(bucket: int) -> str:
+    """Returns what a bar says until the program of a bucket has given something."""
+    return f"compiling for lengths to {bucket}"
 
 
 def perplexity(scoring: Scoring, one: LengthScore) -> str:

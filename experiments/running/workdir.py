@@ -28,6 +28,7 @@ STUDY = "study.json"
 
 FREE = (
     "study",
+    "title",
     "task.title",
     "positions.title",
     "encoding.title",
@@ -45,6 +46,7 @@ FREE = (
 
 ADDED = types.MappingProxyType(
     {
+        "title": "",
         "task.title": "",
         "optim.name": "adam",
         "optim.options": "",
@@ -53,6 +55,8 @@ ADDED = types.MappingProxyType(
         "train.progressive_weight": 0.0,
         "train.gradient_loops": None,
         "mesh.sequence_order": "consecutive",
+        "model.pretrained": "",
+        "model.mask": "",
         "model.normalizer": "softmax",
         "model.normalizer_options": "",
         "model.qk_norm": "none",
@@ -64,6 +68,9 @@ ADDED = types.MappingProxyType(
         "model.output_gate": "none",
         "model.output_gate_options": "",
         "model.attention_dropout": 0.0,
+        "model.attention_scale": None,
+        "model.output_norm": False,
+        "model.embedding_norm": False,
         "model.head_dim": None,
         "model.qkv_bias": False,
         "model.out_bias": False,
@@ -170,7 +177,7 @@ def read_config(workdir: pathlib.Path) -> dict[str, Any] | None:
     if "model_type" in config:
         raise ValueError(
             f"{path} is of a Hugging Face checkpoint, and of no run of ropejax: "
-            "ropejax.nn.from_hf.decoder_from_hf makes a decoder of it, in Python."
+            "name its folder in model.pretrained (configs/pretrained.py)."
         )
     train = config.get("train")
     steps = train.get("steps") if isinstance(train, Mapping) else None
@@ -247,8 +254,10 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a plain config with what those of earlier versions lack (`ADDED`)."""
     made = dict(config)
     for name, value in ADDED.items():
-        group, _, field = name.partition(".")
-        if isinstance(made.get(group), Mapping):
+        group, dot, field = name.partition(".")
+        if not dot:
+            made.setdefault(name, value)
+        elif isinstance(made.get(group), Mapping):
             made[group] = {field: value} | dict(made[group])
     return made
 

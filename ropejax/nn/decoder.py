@@ -116,9 +116,10 @@ class CachedPasses:
         if prompts.ndim:
             places = jnp.broadcast_to(places, tokens.shape)
         valid = places < prompts.reshape(-1, 1)
-        logits, memory = self._read(tokens, places, valid, placement, None, capacity)
+        states, memory = self._read(tokens, places, valid, placement, None, capacity)
         last = jnp.broadcast_to(prompts.reshape(-1) - 1, tokens.shape[:1])
-        return jnp.take_along_axis(logits, last[:, None, None], axis=1)[:, 0], memory
+        states = jnp.take_along_axis(states, last[:, None, None], axis=1)
+        return self.read_out(states)[:, 0], memory
 
     def step(
         self,
@@ -147,7 +148,7 @@ class CachedPasses:
             read = int(places.max()) + 1
             _check_places(memory.placement, read)
             _check_room(memory.caches, read)
-        logits, memory = self._read(
+        states, memory = self._read(
             tokens[:, None],
             places,
             jnp.ones_like(places, bool),
@@ -155,27 +156,28 @@ class CachedPasses:
             memory.caches,
             0,
         )
-        return logits[:, 0], memory
+        return self.read_out(states)[:, 0], memory
 
     def _start_token_by_token(self, tokens, placement, prompt, capacity):
         zero = jnp.zeros((1, 1), jnp.int32)
-        logits, memory = self._read(
+        states, memory = self._read(
             tokens[:, :1], zero, zero == 0, placement, None, capacity
         )
+        logits = self.read_out(states)[:, 0]
 
         def further(place, carry):
             token = jax.lax.dynamic_index_in_dim(tokens, place, 1, keepdims=False)
             return self.step(carry[1], token, place)
 
-        return jax.lax.fori_loop(1, prompt, further, (logits[:, 0], memory))
+        return jax.lax.fori_loop(1, prompt, further, (logits, memory))
 
     def _read(self, tokens, places, valid, placement, caches, capacity):
-        """Logits of tokens at places of their rows, `[b, T]`, and all memory after."""
+        """Last hidden states of tokens at places `[b, T]`, and all memory after."""
         own, common = placement.layers()
         first = jax.tree.map(lambda array: array[0], own)
         x = self.embed_tokens(tokens, tokens_at(first | common, places, valid))
         x, caches = self._read_layers(x, places, valid, placement, caches, capacity)
-        return self.read_out(x), Memory(placement, caches)
+        return x, Memory(placement, caches)
 
     @compiled_once
     def _read_layers(self, x, places, valid, placement, caches, capacity):
@@ -298,6 +300,7 @@ def tokens_at(
     """
 
     def take(array):
+        array = jnp.asarray(array)  # NumPy's has no entries at traced places
         if places.shape[0] == 1:
             return array[:, places[0]]
         array = jnp.broadcast_to(array, (places.shape[0], *array.shape[1:]))

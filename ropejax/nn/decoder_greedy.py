@@ -1,4 +1,4 @@
-"""Greedy decoding: the likeliest symbol, read back, until the answer is complete.
+"""Decoding: a symbol is chosen, the likeliest at most, and read back, to the end.
 
 Positions of prompt and answer are fixed before the first symbol is decoded, so every
 position scheme works, random ones too. Answers end where the task says they do: after a
@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from ropejax.nn.answers import NO_SYMBOL, likeliest
 from ropejax.positions.base import Placement
@@ -62,6 +62,55 @@ def greedy(
         Teacher forcing and greedy decoding as in Kazemnejad et al. 2023, arXiv
         2305.19466, section 3.
     """
+    return decode(
+        model,
+        tokens,
+        placement,
+        prompts,
+        outputs,
+        lambda logits, number: likeliest(logits),
+        max_prompt=max_prompt,
+        answer_tokens=answer_tokens,
+        end_symbol=end_symbol,
+        use_cache=use_cache,
+        held=held,
+    )
+
+
+def decode(
+    model: Any,
+    tokens: Int[Array, "B P"],
+    placement: Placement,
+    prompts: Int[Array, ""] | Int[Array, " B"],
+    outputs: Int[Array, ""] | Int[Array, " B"],
+    choose: Callable[[Float[Array, "B V"], Int[Array, ""]], Int[Array, " B"]],
+    *,
+    max_prompt: int,
+    answer_tokens: tuple[int, ...] | None,
+    end_symbol: int | None = None,
+    use_cache: bool | None = None,
+    held: Callable[[Any], Any] | None = None,
+) -> Int[Array, "B M"]:
+    """Returns the answers of a model whose symbols are chosen in some way.
+
+    Args:
+        model: see `greedy`, like all that is not told of here.
+        tokens: symbols `[B, P]`.
+        placement: where they are.
+        prompts: tokens of the prompts.
+        outputs: output symbols.
+        choose: a function of logits `[B, V]` and of the place in the answer, from 0,
+            that gives an output symbol for each row, or `NO_SYMBOL`.
+        max_prompt: the longest prompt.
+        answer_tokens: the input symbol as which each output symbol is read back; the
+            same numbers if None.
+        end_symbol: ends an answer.
+        use_cache: read each token once.
+        held: places what is kept on devices.
+
+    Raises:
+        ValueError: as `greedy`.
+    """
     size, room = tokens.shape[0], tokens.shape[1] + 1 - max_prompt
     if room < 1:
         raise ValueError(
@@ -81,7 +130,7 @@ def greedy(
     prompts, outputs = jnp.asarray(prompts), jnp.asarray(outputs)
     if use_cache is None:
         use_cache = can_cache(model, placement, prompts)
-    read_as = jnp.asarray(answer_tokens, jnp.int32)
+    read_as = None if answer_tokens is None else jnp.asarray(answer_tokens, jnp.int32)
     held = held or (lambda memory: memory)
     if use_cache:
         logits, memory = model.start(
@@ -99,7 +148,8 @@ def greedy(
 
     def further(memory, symbols, at):
         """Logits after reading the answers' latest symbols, at place `at`."""
-        symbols = read_as[jnp.where(symbols == NO_SYMBOL, 0, symbols)]
+        symbols = jnp.where(symbols == NO_SYMBOL, 0, symbols)
+        symbols = symbols if read_as is None else read_as[symbols]
         if use_cache:
             return model.step(memory, symbols, at)
         is_here = place == at.reshape(-1, 1)
@@ -107,7 +157,7 @@ def greedy(
         return pick(model(sequence, placement, valid=valid), at), sequence
 
     def chosen(logits, ended, number):
-        symbols = jnp.where(ended, 0, likeliest(logits))
+        symbols = jnp.where(ended, 0, choose(logits, jnp.asarray(number)))
         over = ended | (number + 1 >= outputs)
         return symbols, over if end_symbol is None else over | (symbols == end_symbol)
 

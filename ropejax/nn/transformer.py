@@ -8,7 +8,7 @@ always.
 
 import dataclasses
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from ropejax.attention.later_keys import Seen, later_key_seen
 from ropejax.encodings import Dims, Encoding
 from ropejax.encodings.choices import positive
 from ropejax.nn.block import Block, BlockSettings
@@ -29,7 +30,7 @@ from ropejax.nn.readout import LinearReadout, Readout
 from ropejax.nn.remat import rematerialized
 from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
-from ropejax.tokens import Tokens
+from ropejax.tokens import Tokens, tokens
 from ropejax.typing import Params, Rng
 
 
@@ -63,6 +64,8 @@ class TransformerSpec:
             each loop but the first) or "layer" (before each layer but the first).
         readout: how logits are read out of the last hidden states.
         embedding_scale: factor on the embeddings; `sqrt(embed_dim)` if None.
+        embedding_norm: normalize embeddings, with positions if they are in them, before
+            the first layer (BLOOM, BERT).
 
     Raises:
         ValueError: if sizes do not fit each other or an encoding.
@@ -78,6 +81,7 @@ class TransformerSpec:
     input_injection: str = "none"
     readout: Readout = LinearReadout()
     embedding_scale: float | None = None
+    embedding_norm: bool = False
 
     def __post_init__(self):
         check_sizes(self)
@@ -123,12 +127,12 @@ class Transformer(CachedPasses, nnx.Module):
             )(jax.random.split(rngs.params(), repeats))
         self.shared = as_parameters(shared)
         self.layers = nnx.data(layers)
-        self.final_norm = (
-            settings.norm.make(dims.embed_dim, dtype=settings.dtype, rngs=rngs)
-            if settings.pre_norm
-            else None
+        norm = lambda: settings.norm.make(
+            dims.embed_dim, dtype=settings.dtype, rngs=rngs
         )
+        self.final_norm = None if settings.norms_sums else norm()
         self.readout = spec.readout.make(dims.embed_dim, spec.num_outputs, rngs=rngs)
+        self.embedding_norm = norm() if spec.embedding_norm else None
 
     def __call__(
         self,
@@ -163,6 +167,45 @@ class Transformer(CachedPasses, nnx.Module):
                 tokens, and the placement does not say where these are; if known symbols
                 are none; or as `ropejax.tokens.tokens`.
         """
+        states = self.hidden_states(
+            tokens,
+            placement,
+            valid=valid,
+            left_padded=left_padded,
+            segments=segments,
+            rng=rng,
+            first_row=first_row,
+            span=span,
+        )
+        return self.read_out(states)
+
+    def hidden_states(
+        self,
+        tokens: Int[Array, "B L"],
+        placement: Placement,
+        *,
+        valid: Bool[Array, "B L"] | None = None,
+        left_padded: bool = False,
+        segments: Int[Array, "B L"] | None = None,
+        rng: Rng | None = None,
+        first_row: int | Int[Array, ""] = 0,
+        span: LoopSpan | None = None,
+    ) -> Float[Array, "B L D"]:
+        """Returns what the last layer gives at every token, for `read_out`.
+
+        Args:
+            tokens: see `__call__`, like all that follow.
+            placement: where they are.
+            valid: False at padding.
+            left_padded: padding stands before the tokens.
+            segments: tokens attend within equal segments only.
+            rng: PRNG key for dropout.
+            first_row: row of the whole batch with which these start.
+            span: the loops to run.
+
+        Raises:
+            ValueError: as `__call__`.
+        """
         length = tokens.shape[1]
         known = {"valid": valid, "segments": segments, "left_padded": left_padded}
         shared = list(as_arrays(self.shared).values())
@@ -174,8 +217,7 @@ class Transformer(CachedPasses, nnx.Module):
         index = None if where.consecutive_index else where.index
         x = dropout(x, self.spec.settings.dropout, embed_rng, first_row, index)
         dropping = (layers_rng, first_row)
-        x = self._apply_layers(x, placement, known, shared, dropping, span)
-        return self.read_out(x)
+        return self._apply_layers(x, placement, known, shared, dropping, span)
 
     def embed_tokens(
         self, tokens: Int[Array, "B L"], where: Tokens
@@ -190,6 +232,8 @@ class Transformer(CachedPasses, nnx.Module):
         shared = list(as_arrays(self.shared).values())
         for encoding, params in _distinct(self.spec.pattern, shared):
             x = encoding.embed(params, x, where)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         return x.astype(self.spec.settings.dtype)
 
     def read_out(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
@@ -288,6 +332,16 @@ def check_reading(spec: Any) -> None:
             raise ValueError("embedding_scale must be finite, got inf.")
 
 
+@lru_cache(1024)
+def _seen_ahead(mask: Any) -> Seen | None:
+    """A later token that one of the first 65 sees, if that is known of their mask."""
+    where = tokens(65)
+    try:
+        return later_key_seen(mask, where, where)
+    except ValueError:
+        return None  # it reads what a position scheme says of each row
+
+
 def check_sizes(spec: TransformerSpec) -> None:
     """Raises ValueError where a model's sizes do not fit each other or an encoding."""
     dims, pattern = spec.dims, spec.pattern
@@ -314,12 +368,19 @@ def check_sizes(spec: TransformerSpec) -> None:
     check_reading(spec)
     spec.settings.weighting.check(dims)
     spec.settings.token_shift.check(dims)
-    check_loops(spec.loops, spec.input_injection)
+    check_loops(spec.loops, spec.input_injection, dims.num_layers)
     for kind in pattern:
         if kind.encoding.causal_only and not dims.causal:
             raise ValueError(
                 f"{kind.encoding.title} is defined for keys up to the query only; set "
                 "model.causal=True, or choose a bidirectional encoding."
+            )
+        if dims.causal and (seen := _seen_ahead(kind.mask)):
+            raise ValueError(
+                "dims.causal=True says that no token sees a later one, and with "
+                f"mask={kind.mask} token {seen.query} sees token {seen.key}; give each "
+                "LayerKind a causal mask, as LayerKind(encoding, Causal()), or "
+                "mask & Causal()."
             )
         kind.encoding.check(dims)
     if spec.settings.gated:

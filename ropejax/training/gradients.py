@@ -1,47 +1,15 @@
-"""The model on a batch, and the gradient of its loss: whole, in parts, or on a mesh."""
+"""The gradient of the loss on a batch: whole, in parts, or on a mesh."""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
 
-from ropejax.nn import TransformerSpec
 from ropejax.nn.looped import LoopSpan
 from ropejax.positions.base import Placement
 from ropejax.tasks.base import Batch
+from ropejax.training.applying import apply_and_read, learns_at_once
 from ropejax.training.losses import Sums, batch_sums
 from ropejax.training.recipe import Recipe
 from ropejax.typing import Params, Rng
-
-
-def apply_model(
-    model: TransformerSpec,
-    params: Params,
-    batch: Batch,
-    placement: Placement,
-    *,
-    rng: Rng | None = None,
-    first_row: int | Int[Array, ""] = 0,
-    span: LoopSpan | None = None,
-) -> Float[Array, "B P V"]:
-    """Returns the model's logits at every token of a batch.
-
-    Args:
-        model: how the model is made.
-        params: its parameters.
-        batch: the batch.
-        placement: where its tokens are.
-        rng: PRNG key for dropout; None at evaluation.
-        first_row: row of the whole batch with which these start: dropout.
-        span: the loops of a looped model to run; all if None.
-
-    Returns:
-        Logits `[B, P, V]`.
-    """
-    valid = jnp.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
-    given = {} if span is None else {"span": span}  # other models have no loops
-    return model.bind(params)(
-        batch.tokens, placement, valid=valid, rng=rng, first_row=first_row, **given
-    )
 
 
 def gradients(
@@ -87,7 +55,7 @@ def gradients(
             params = sharding.gathered(recipe.model, params)
         terms = []
         for weight, span in spans:
-            logits = apply_model(
+            told = apply_and_read(
                 model,
                 params,
                 part,
@@ -95,8 +63,10 @@ def gradients(
                 rng=dropout_rng,
                 first_row=first_row,
                 span=span,
+                sharding=sharding,
+                at_once=learns_at_once(sharding),
             )
-            terms.append((weight, batch_sums(logits, part)))
+            terms.append((weight, batch_sums(told, part)))
         loss = sum(weight * sums.loss / outputs for weight, sums in terms)
         return loss, terms[0][1]
 

@@ -40,7 +40,7 @@ class OptimizerFamily(Settings):
     optimizer: Optimizer = Adam()
 
     def __post_init__(self):
-        whole_number("steps", self.steps, least=1)
+        whole_number("steps", self.steps, least=0)
         if self.decays and "weight_decay" not in self.optimizer.heeds:
             raise ValueError(
                 f"decays=True does nothing: {self.optimizer!r} takes no weight_decay "

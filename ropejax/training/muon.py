@@ -92,7 +92,7 @@ class Muon(Optimizer):
         """Makes orthogonal matrices as large as wanted, each by its shape."""
 
         def scaled(path, update):
-            axes = _matrix_axes(path, update)
+            axes = matrix_axes(path, update)
             inputs, outputs = (
                 math.prod(update.shape[axis] for axis in side) for side in axes
             )
@@ -107,18 +107,18 @@ class Muon(Optimizer):
 def _labels(params: Params) -> Params:
     """Says whose each parameter is: "matrices" or "others"."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: "matrices" if _matrix_axes(path, leaf) else "others", params
+        lambda path, leaf: "matrices" if matrix_axes(path, leaf) else "others", params
     )
 
 
 def _axes(params: Params) -> Params:
     """The axes of matrices as optax wants them."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: MuonDimensionNumbers(*_matrix_axes(path, leaf)), params
+        lambda path, leaf: MuonDimensionNumbers(*matrix_axes(path, leaf)), params
     )
 
 
-def _matrix_axes(
+def matrix_axes(
     path: tuple[Any, ...], leaf: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Returns a projection's axes of inputs and of outputs; None for what is none.

@@ -4,6 +4,7 @@ import math
 
 import jax
 
+from ropejax.nn.pairs import logits_a_token
 from ropejax.training.population import Population
 from ropejax.training.recipe import Recipe
 
@@ -40,7 +41,7 @@ def step_bytes(recipe: Recipe) -> int:
     layers = dims.num_layers * (2 if hasattr(model, "cross") else 1)
     rows = recipe.batch_size // recipe.accumulate
     tokens = recipe.task.num_tokens(recipe.buckets[-1])
-    logits = 4 * dims.num_heads * tokens**2
+    logits = 4 * tokens * logits_a_token(model, tokens)
     # A recurrent model has no MLP; what it keeps a token is of the same order.
     settings = getattr(model, "settings", None)
     mlp_dim = settings.mlp_dim if settings else 0

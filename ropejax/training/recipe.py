@@ -9,7 +9,7 @@ from ropejax.positions.base import PositionScheme
 from ropejax.settings import Settings
 from ropejax.sharding import Sharding
 from ropejax.tasks.base import Task
-from ropejax.training.alphabets import check_alphabets
+from ropejax.training.alphabets import check_alphabets, check_named_symbols
 from ropejax.training.curriculum import Curriculum, check_curriculum
 from ropejax.training.nonfinite import check_policy
 from ropejax.training.placed_rows import check_rows
@@ -33,7 +33,9 @@ class Recipe(Settings):
         batch_size: rows a step.
         length_per_row: draw a length for each row rather than for the batch.
         accumulate: into how many parts a batch is cut that are computed one after the
-            other, their gradients added; it alters memory, not numbers.
+            other, their gradients added; it alters memory, not numbers, but for the
+            gradient of parameters beyond the range that they are held in
+            (`ropejax.encodings.held`), which goes by the sign of each part's.
         sharding: how all of it is spread over a mesh of devices; None: one device.
         nonfinite: what a loss or gradient that is not finite does: "stop" (training
             stands still before that step), "skip" (the step changes no parameter) or
@@ -86,6 +88,7 @@ class Recipe(Settings):
             )
         check_curriculum(self.curriculum)
         check_alphabets(self.model, self.task)
+        check_named_symbols(self.positions, self.task)
         for length in self.buckets:
             self.task.check_length(length)
             self._check_places(length)

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int
 
 from ropejax.positions.base import Placement
 from ropejax.tasks.base import Batch
-from ropejax.training.gradients import apply_model as apply_model
 from ropejax.training.gradients import gradients as gradients
 from ropejax.training.nonfinite import is_finite, unless_finite
 from ropejax.training.progressive import step_rng

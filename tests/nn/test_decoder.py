@@ -20,14 +20,15 @@ from ropejax.encodings import (
 )
 from ropejax.masks import Causal, Window
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.nn.decoder import tokens_at
 from ropejax.nn.decoder_greedy import can_cache, decode_batch, greedy
 from ropejax.positions import Abacus, Consecutive, Placement, Randomized
 from ropejax.tasks import TASKS, Autoregressive
 from ropejax.tasks.binary_addition import BinaryAddition
 from ropejax.tasks.reverse_string import ReverseString
 from ropejax.tasks.stack_manipulation import StackManipulation
-from ropejax.training.losses import batch_sums
-from ropejax.training.step import apply_model
+from ropejax.training.applying import apply_and_read, apply_model
+from ropejax.training.losses import batch_sums, token_losses
 
 LENGTH = 4
 
@@ -117,6 +118,17 @@ def test_greedy_decoding_equals_full_passes(name, rng):
 STATEFUL = ("state", "length")
 
 
+@pytest.mark.fast
+def test_positions_that_numpy_holds_are_read_at_traced_places():
+    """As a user has them who makes positions by hand and compiles the decoding."""
+    positions = np.array([[5, 7, 9], [4, 6, 8]])
+    read = jax.jit(
+        lambda at: tokens_at({"positions": positions}, at, at >= 0).positions
+    )
+    assert read(jnp.array([[2]])).tolist() == [[9], [8]]  # one place for all rows
+    assert read(jnp.array([[0], [1]])).tolist() == [[5], [6]]
+
+
 def test_rows_of_any_lengths_under_windows_and_loops_are_decoded_together(rng):
     task = Autoregressive(REVERSE)
     full = decoder(task, Rotary(), loops=2, input_injection="layer")
@@ -178,7 +190,8 @@ def test_teacher_forcing_is_a_shift_by_one(rng):
         for at, symbol in enumerate(answer):
             z = np.asarray(logits, np.float64)[row, start + at]
             total += np.log(np.exp(z - z.max()).sum()) + z.max() - z[symbol]
-    loss = float(batch_sums(logits, batch).loss)
+    told = token_losses(logits, batch.targets, batch.target_mask)
+    loss = float(batch_sums(told, batch).loss)
     assert loss == pytest.approx(total, rel=1e-5)
 
 
@@ -191,7 +204,7 @@ def test_padding_changes_neither_loss_nor_answers(rng):
         batch, placement = drawn(task, [3] * 4, Consecutive(), max_length=max_length)
         loss, answers = jax.jit(
             lambda batch, placement, max_length=max_length: (
-                batch_sums(apply_model(spec, params, batch, placement), batch).loss,
+                batch_sums(apply_and_read(spec, params, batch, placement), batch).loss,
                 decode_batch(
                     spec.bind(params), task, batch, placement, max_length=max_length
                 ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ropejax.tasks.base import Batch
-from ropejax.training.losses import Sums, batch_sums
+from ropejax.training.losses import Sums, batch_sums, token_losses
 
 pytestmark = pytest.mark.fast
 
@@ -22,12 +22,16 @@ def make_batch(targets, target_mask, score_mask):
     )
 
 
+def sums_of_logits(logits, batch):
+    return batch_sums(token_losses(logits, batch.targets, batch.target_mask), batch)
+
+
 def test_sums_equal_a_plain_python_count(rng):
     logits = jax.random.normal(rng, (3, 4, 5))
     targets = np.array([[0, 1, 2, 3], [4, 0, 0, 1], [2, 2, 2, 2]])
     loss_at = np.array([[0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0]], bool)
     score_at = np.array([[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]], bool)
-    sums = batch_sums(logits, make_batch(targets, loss_at, score_at))
+    sums = sums_of_logits(logits, make_batch(targets, loss_at, score_at))
     probabilities = np.exp(np.asarray(logits, np.float64))
     probabilities /= probabilities.sum(-1, keepdims=True)
     loss, correct, exact = 0.0, 0, 0
@@ -58,7 +62,9 @@ def test_accuracy_does_not_depend_on_how_examples_are_batched(parts, right):
         hits = np.asarray(hits)
         logits = jax.nn.one_hot(hits, 2)[:, None]  # right where the hit is 1
         ones = np.ones((len(hits), 1), bool)
-        return batch_sums(logits, make_batch(np.ones((len(hits), 1), int), ones, ones))
+        return sums_of_logits(
+            logits, make_batch(np.ones((len(hits), 1), int), ones, ones)
+        )
 
     total = jax.tree.map(lambda *x: sum(x), *[sums_of(part) for part in parts])
     assert float(total.correct / total.scored) == pytest.approx(right)
@@ -70,10 +76,10 @@ def test_a_place_with_nan_is_wrong_whatever_its_target():
     logits = jax.nn.one_hot(jnp.zeros((2, 3), int), 4)
     ones = np.ones((2, 3), bool)
     batch = make_batch(np.zeros((2, 3), int), ones, ones)
-    lost = batch_sums(logits.at[0, 1, 0].set(jnp.nan), batch)
+    lost = sums_of_logits(logits.at[0, 1, 0].set(jnp.nan), batch)
     assert (float(lost.correct), float(lost.exact)) == (5, 1)
     unasked = batch._replace(target_mask=batch.target_mask.at[0, 1].set(False))
     unasked = unasked._replace(score_mask=unasked.target_mask)
-    sums = batch_sums(logits.at[0, 1, 0].set(jnp.nan), unasked)
+    sums = sums_of_logits(logits.at[0, 1, 0].set(jnp.nan), unasked)
     assert (float(sums.correct), float(sums.exact)) == (5, 2)
     assert np.isfinite(sums.loss)

@@ -379,7 +379,7 @@ def test_savers_are_one_a_member(savers):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"steps": 0}, "steps must be at least 1"),
+        ({"steps": -1}, "steps must be at least 0"),
         ({"steps": 2.0}, "steps must be a whole number"),
         ({"steps": 5, "warmup_steps": 5}, "warmup_steps must be in 0 .. 4 for steps=5"),
         ({"steps": 5, "final_fraction": 1.5}, "final_fraction must be in"),

@@ -16,7 +16,7 @@ from ropejax.nn.parameters import as_arrays
 from ropejax.positions import Consecutive, Placement
 from ropejax.sharding import Sharding, make_mesh
 from ropejax.training import Numbers, OptimizerFamily, Population, init_state
-from ropejax.training.losses import batch_sums
+from ropejax.training.losses import batch_sums, token_losses
 from ropejax.training.members import strong
 from ropejax.training.population import population_step, stack
 from ropejax.training.progressive import ProgressiveLoss, step_rng
@@ -58,7 +58,8 @@ def unrolled_loss(recipe, copies, params, batch, before):
             x = x + start
         block = nnx.merge(graph, jax.tree.map(lambda a: a[0], layer))
         x = block(x, where, shared=shared)
-    sums = batch_sums(model.read_out(x), batch)
+    told = token_losses(model.read_out(x), batch.targets, batch.target_mask)
+    sums = batch_sums(told, batch)
     return sums.loss / sums.outputs
 
 

@@ -7,7 +7,7 @@ import pytest
 from ropejax.encodings import Learned, Rotary, compose
 from ropejax.evaluation import evaluate
 from ropejax.nn import LayerKind
-from ropejax.positions import Abacus, Consecutive
+from ropejax.positions import Abacus, BiPE, Consecutive, Coupled, CoupledLevels
 from ropejax.tasks import BucketSort, EvenPairs, ReverseString
 from ropejax.training import init_state, train
 from tests.training.tiny import tiny_recipe
@@ -25,6 +25,21 @@ def model_with(encoding):
         ({"optimizer": 1e-3}, r"optimizer must be like ropejax.training.adam\(1e-3\)"),
         ({"model": None}, r"model must be like TransformerSpec\(...\), got None"),
         ({"buckets": [4]}, "largest bucket, 4, must hold"),
+        # Rows of 0, 1 and 2 would be one segment, and all of them digits of a number.
+        (
+            {"positions": BiPE()},
+            r"separators=\(10, 11\) of BiPE positions names 10, 11",
+        ),
+        ({"positions": Abacus()}, "digits=.* names 3, .*Reverse String has .* 0 .. 2;"),
+        (
+            {"positions": Coupled(separators=(2,), placeholder=9)},
+            "placeholder=.* names 9, and",
+        ),
+        ({"positions": CoupledLevels(separators=(-1, 2))}, "separators=.* names -1,"),
+        (
+            {"positions": Abacus((0, 1), base=BiPE(separators=(3,)))},
+            r"separators=\(3,\) of Abacus positions names 3, and",
+        ),
         ({"buckets": (4, 6.0)}, "buckets must be a tuple of a whole number each"),
         ({"task": BucketSort()}, "num_symbols=3 must be at least 6 for Bucket Sort"),
         (

@@ -11,10 +11,10 @@ import pytest
 
 from ropejax.positions import Consecutive, Randomized
 from ropejax.training import Fixed, Uniform, init_state, train
+from ropejax.training.applying import apply_and_read
 from ropejax.training.losses import batch_sums
 from ropejax.training.step import (
     StepMetrics,
-    apply_model,
     draw_batch,
     step_lengths,
     train_step,
@@ -66,7 +66,8 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_alone():
 
     def loss_sum(params, rows):
         some = jax.tree.map(lambda x: x[rows], batch)
-        return batch_sums(apply_model(recipe.model, params, some, placement), some).loss
+        told = apply_and_read(recipe.model, params, some, placement)
+        return batch_sums(told, some).loss
 
     grad = jax.jit(jax.value_and_grad(loss_sum))
     whole = grad(state.params, jnp.arange(4))
