@@ -45,7 +45,7 @@ differed as much.
 from ml_collections import ConfigDict
 
 from configs import arguments, arithmetic
-from configs.sweep import product, union, zipped
+from configs.sweep import product
 
 FORMS = ("full", "medium", "loops", "mini")
 ORDERS = ("reversed", "answer", "plain")
@@ -102,11 +102,16 @@ def get_sweep(arg: str = "") -> list[dict]:
 
 def _loops() -> list[dict]:
     """Four layers in all, with fewer and fewer parameters, and how they are trained."""
-    shapes = zipped({"model.num_layers": [2, 1], "model.loops": [2, 4]})
-    return union(
-        [{"model.num_layers": 4, "model.loops": 1, "train.progressive_weight": 0.0}],
-        product(shapes, {"train.progressive_weight": [0.0, 0.5, 1.0]}),
-    )
+    shapes = {"2 layers twice": (2, 2), "1 layer four times": (1, 4)}
+    losses = {0.0: "", 0.5: ", half progressive", 1.0: ", progressive"}
+    points = [("4 layers", 4, 1, 0.0)]
+    points += [
+        (shape + loss, layers, loops, weight)
+        for shape, (layers, loops) in shapes.items()
+        for weight, loss in losses.items()
+    ]
+    names = ("title", "model.num_layers", "model.loops", "train.progressive_weight")
+    return [dict(zip(names, point, strict=True)) for point in points]
 
 
 def _ways() -> list[tuple[str, str]]:

@@ -202,34 +202,51 @@ def _ablation(form: str, scale: str) -> list[dict]:
     elif form == "test_positions":
         drawn["eval.positions"] = [None, "evenly_spaced", "consecutive"]
     elif form == "depth":
-        drawn["model.num_layers"] = [1, 2, 4] if scale == "mini" else [2, 5, 8]
+        return product(drawn, _depths([1, 2, 4] if scale == "mini" else [2, 5, 8]))
     elif form == "learning_rate":
         drawn["optim.learning_rate"] = (
             [1e-3, 2e-3, 5e-3] if scale == "mini" else list(LEARNING_RATES)
         )
     else:
-        drawn["model.causal"] = [False, True]
+        masks = {"model.causal": [False, True], "title": ["", "causal"]}
+        return product(drawn, zipped(masks))
     return product(drawn)
+
+
+def _depths(layers: list[int]) -> list[dict]:
+    titles = [f"{n} layer{'s' * (n > 1)}" for n in layers]
+    return zipped({"model.num_layers": layers, "title": titles})
 
 
 def _what_helps() -> list[dict]:
     """One change at a time of the mini form's randomized RoPE."""
     tasks = {"missing_duplicate_string": (12_000, 512), "reverse_string": (8_000, 1024)}
     slow = {"optim.learning_rate": 2e-3}  # what deeper and wider models want
+    wide = {"model.embed_dim": 64, "model.num_heads": 8}
     points = []
     for task, (steps, fitting) in tasks.items():  # fitting: the least that holds tests
         changes = [
             {},
-            slow,
-            {"model.num_layers": 4} | slow,
-            {"model.embed_dim": 64, "model.num_heads": 8} | slow,
-            {"positions.options": f"per_sequence=True, max_position={fitting}"},
-            {"positions.options": "per_sequence=True, per_layer=True"},
-            {"positions.options": "per_sequence=False"},
+            slow | {"title": "learning rate 2e-3"},
+            slow | {"title": "4 layers at 2e-3", "model.num_layers": 4},
+            slow | {"title": "width 64 at 2e-3"} | wide,
+            {
+                "positions.options": f"per_sequence=True, max_position={fitting}",
+                "positions.title": f"randomized to {fitting}",
+            },
+            {
+                "positions.options": "per_sequence=True, per_layer=True",
+                "positions.title": "randomized a layer",
+            },
+            {
+                "positions.options": "per_sequence=False",
+                "positions.title": "randomized a batch",
+            },
             {"encoding.options": "rope=Rotary()", "encoding.title": "RoPE"},
             {
+                "title": "short lengths more often",
                 "train.curriculum": "reverse_exponential",
-                "train.curriculum_options": "base=0.9",  # short lengths more often
+                "train.curriculum_options": "base=0.9",
             },
         ]
         common = {
@@ -238,6 +255,7 @@ def _what_helps() -> list[dict]:
             "train.batch_size": 32,
             "positions.name": "randomized",
             "positions.options": "per_sequence=True",
+            "positions.title": "randomized",
             "eval.lengths": "1:40:3,40,50,70,100,200,300,400,500",
         }
         points += [common | change for change in changes]

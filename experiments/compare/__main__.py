@@ -1,8 +1,11 @@
 r"""Compares two studies, or two parts of one: differences, intervals and p of a test.
 
     python -m experiments.compare runs/before runs/after
-    python -m experiments.compare runs/ruoss_mini --first="positions = 'consecutive'" \
+    python -m experiments.compare runs/ruoss_mini --first=positions.name=consecutive \
         --second="positions <> 'consecutive'" --out=gain.csv
+
+A side is narrowed by fields of its runs' configs (`model.num_layers=4`), and by
+conditions in SQL on evaluation rows.
 
 Each task and setting that both sides have is a row. Where each has one setting on a
 task that the other lacks, these two are compared. Of each side count the runs that its
@@ -16,20 +19,24 @@ over runs, of both sides independently, and too narrow for a few of them.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.compare import pairs as pairing
 from experiments.compare.pairs import Pair
-from experiments.report import data, levels, placing, run_configs, tables
+from experiments.report import conditions, levels, placing, run_configs, tables
 from experiments.report.comparable import comparable
+from experiments.report.run_configs import Flat
 from experiments.report.summaries import Cell, group_cells
 from experiments.report.summarize import COLUMNS, summarize_runs
 from experiments.results import records
 from experiments.results import store as results
 
+FIELDS_SHOWN = 3
+"""Fields of two sides' configs that a row names at most."""
 _FORMATS = (".csv", ".json", ".md")
 
 
@@ -37,15 +44,16 @@ def compare(
     first: results.Folders,
     second: results.Folders,
     *,
-    first_where: str = "",
-    second_where: str = "",
+    first_where: str | Sequence[str] = "",
+    second_where: str | Sequence[str] = "",
 ) -> tuple[list[Pair], list[str]]:
     """Compares the runs of two sides.
 
     Args:
         first: one folder or several, of runs or studies.
         second: the same, or others.
-        first_where: SQL condition on evaluation rows of the first side; all if empty.
+        first_where: conditions on runs of the first side
+            (`experiments.report.conditions.parted`); all if empty.
         second_where: of the second.
 
     Returns:
@@ -55,28 +63,57 @@ def compare(
         FileNotFoundError: if a side has no results.
         ValueError: if a side has no evaluations, or a condition is faulty.
     """
-    sides = [_cells(first, first_where), _cells(second, second_where)]
-    found, alone = pairing.pairs(*(cells for cells, _ in sides))
+    sides = [
+        _cells(first, first_where, "--first"),
+        _cells(second, second_where, "--second"),
+    ]
+    found, alone = pairing.pairs(*(cells for cells, *_ in sides))
     notes = [
         f"{name} side: {note}"
-        for name, (_, some) in zip(("first", "second"), sides, strict=True)
+        for name, (_, some, _) in zip(("first", "second"), sides, strict=True)
         for note in some
     ]
-    return found, [*notes, *alone]
+    configs = [known for *_, known in sides]
+    return [_told_apart(pair, configs) for pair in found], [*notes, *alone]
 
 
-def _cells(dirs: results.Folders, where: str) -> tuple[list[Cell], list[str]]:
+def _told_apart(pair: Pair, configs: Sequence[Mapping[str, Flat]]) -> Pair:
+    """Names the fields of the configs in which two cells of one label differ."""
+    cells = pair.first, pair.second
+    if cells[0].setting.label != cells[1].setting.label:
+        return pair
+    mine = [
+        known.get(cell.runs[0].run_id)
+        for cell, known in zip(cells, configs, strict=True)
+    ]
+    fields = run_configs.dividing([config for config in mine if config is not None])
+    texts = run_configs.described(mine, fields[:FIELDS_SHOWN])
+    more = len(fields) - FIELDS_SHOWN
+    ends = f" and {more} fields more" if more > 0 else ""
+    first, second = (
+        dataclasses.replace(
+            cell, setting=dataclasses.replace(cell.setting, config=text + ends)
+        )
+        for cell, text in zip(cells, texts, strict=True)
+    )
+    return dataclasses.replace(pair, first=first, second=second)
+
+
+def _cells(
+    dirs: results.Folders, where: str | Sequence[str], flag: str
+) -> tuple[list[Cell], list[str], dict[str, Flat]]:
     stores = results.find_stores(dirs)
-    columns = {} if where else {"evaluation": COLUMNS}  # a condition may be on any
+    any_column = bool(conditions.parted(where)[1])
+    columns = {} if any_column else {"evaluation": COLUMNS}
     read = results.read_kinds(stores, ("evaluation", "run"), columns=columns)
     evaluation = read["evaluation"]
     if not len(evaluation):
         raise ValueError(f"no evaluation in {', '.join(map(str, stores))}.")
-    if where:
-        evaluation = data.select(evaluation, where)
+    configs = run_configs.flat_configs(read["run"])
+    evaluation = conditions.kept(evaluation, where, configs, flag)
     runs = summarize_runs(evaluation, placing.sweeps_of(stores))
-    kept, notes = comparable(runs, run_configs.flat_configs(read["run"]))
-    return list(levels.in_order(group_cells(kept))), notes
+    kept, notes = comparable(runs, configs)
+    return list(levels.in_order(group_cells(kept))), notes, configs
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,10 +130,12 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("first", "second"):
         parser.add_argument(
             f"--{name}",
-            metavar="SQL",
-            default="",
-            help=f"only evaluation rows of the {name} side that meet this condition, "
-            "for instance \"encoding = 'rope'\"",
+            metavar="CONDITION",
+            action="append",
+            default=[],
+            help=f"only runs of the {name} side with a value of a field, such as "
+            "model.num_layers=4, or evaluation rows that meet a condition in SQL, such "
+            "as \"encoding = 'rope'\"; may be given several times",
         )
     parser.add_argument(
         "--out", metavar="FILE", help="write the table too: .csv, .json or .md"
@@ -127,6 +166,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("error: no task and setting is on both sides", file=sys.stderr)
         return 1
     table = tables.markdown([list(pairing.HEAD), *pairing.text_rows(found)], 3)
+    table += (
+        f"\n\nIn brackets, of means: {tables.INTERVAL}; of differences: a bootstrap "
+        "95% interval over the runs of both sides."
+    )
     print(table)
     if out is not None:
         rows = pairing.records(found)

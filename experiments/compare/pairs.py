@@ -119,8 +119,8 @@ def _whole(setting: Setting) -> Setting:
 
 
 def _plain(setting: Setting) -> Setting:
-    """The same, without what a report tells apart only where it has several."""
-    return dataclasses.replace(_whole(setting), config="", task_options="")
+    """The same, without its title, and what a report tells apart where it must."""
+    return dataclasses.replace(_whole(setting), title="", config="", task_options="")
 
 
 def _kinds(setting: Setting) -> tuple[str, ...]:
@@ -207,6 +207,7 @@ def records(found: Sequence[Pair]) -> list[dict[str, Any]]:
             "difference": pair.difference,
             "low": pair.low,
             "high": pair.high,
+            "interval": statistics.interval_of(*map(len, pair.scores)),
             "p": pair.p,
             "p_holm": pair.holm,
         }

@@ -138,6 +138,7 @@ def _as_dict(plan, hardware, dtype: str) -> dict:
 
     fields = plan._asdict()
     fields |= {"update_bytes": plan.update_bytes, "peak_bytes": plan.peak_bytes}
+    fields["update_operations"] = plan.update_operations._asdict()
     fields["hardware"] = dataclasses.asdict(hardware)
     fields["shapes"] = [
         shape._asdict()
@@ -189,7 +190,8 @@ def _show(plan, hardware, dtype: str) -> None:
         )
     console.print(table)
     console.print(
-        "Operations are those of all devices. The times are bounds from below: "
+        "Operations are those of all devices, those of the optimizer beside them: "
+        f"{plan.update_operations.total:.3g}. The times are bounds from below: "
         "products at their peak, memory and links at theirs, all at once to one after "
         "the other; small models are slower, by the time to start each kernel."
     )

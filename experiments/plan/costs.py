@@ -15,6 +15,7 @@ from experiments.plan.counting import step_operations as step_operations
 from experiments.plan.hardware import Hardware
 from experiments.plan.memory import activation_bytes, gathered_bytes
 from experiments.plan.sending import check_known, sent_bytes
+from experiments.plan.updating import update_operations
 from ropejax.operations import Operations
 from ropejax.sharding import Sharding
 from ropejax.training.step import Recipe, init_state
@@ -27,7 +28,7 @@ class Shape(NamedTuple):
     Attributes:
         bucket: the input length that it is padded to.
         tokens: tokens a sequence, placeholders included.
-        operations: of the whole step, all devices together, but the optimizer's; the
+        operations: of the whole step, all devices together, but the update's; the
             mean where a progressive loss draws what is computed.
         activation_bytes: kept for the backward pass, and the largest that come and go,
             on one device.
@@ -53,6 +54,8 @@ class Plan(NamedTuple):
         gathered_bytes: parameters in whole, a layer at a time, and their gradients, on
             a device that has parts of them.
         shapes: a step's cost in each bucket.
+        update_operations: of the optimizer in each step, all devices together: those
+            that hold the same part all compute the same.
     """
 
     devices: int
@@ -62,6 +65,7 @@ class Plan(NamedTuple):
     optimizer_bytes: float
     gathered_bytes: float
     shapes: tuple[Shape, ...]
+    update_operations: Operations = Operations()
 
     @property
     def peak_bytes(self) -> float:
@@ -132,6 +136,7 @@ def make_plan(recipe: Recipe) -> Plan:
         shapes=tuple(
             _shape(alone, sharding, state, bucket) for bucket in recipe.buckets
         ),
+        update_operations=update_operations(recipe, sharding),
     )
 
 
@@ -149,9 +154,12 @@ def roofline(plan: Plan, shape: Shape, hardware: Hardware, dtype: str) -> Roofli
     """
     moved = 3 * plan.parameter_bytes + 2 * plan.gradient_bytes
     moved += 2 * plan.optimizer_bytes + 2 * shape.activation_bytes
-    peak = hardware.tflops(dtype) * 1e12 * plan.devices
+    seconds = lambda found, dtype: (
+        found.products / (hardware.tflops(dtype) * 1e12 * plan.devices)
+    )
+    update_s = seconds(plan.update_operations, "float32")  # as parameters are
     return Roofline(
-        compute_s=shape.operations.products / peak,
+        compute_s=seconds(shape.operations, dtype) + update_s,
         memory_s=moved / (hardware.bandwidth_gb_s * 1e9),
         links_s=sum(shape.sent_bytes.values()) / (hardware.link_gb_s * 1e9),
     )

@@ -5,6 +5,8 @@ model FLOPs utilization; an engine that skips what a mask rules out does less.
 """
 
 import statistics
+from collections.abc import Callable
+from functools import partial
 
 import jax
 
@@ -12,9 +14,12 @@ from experiments.plan.loss import Terms, arguments_of, loss_of, one_part, with_s
 from ropejax.nn.looped import LoopSpan
 from ropejax.operations import Operations, count_operations
 from ropejax.training import Recipe
+from ropejax.training.applying import learns_at_once
 
 
-def step_operations(recipe: Recipe, bucket: int) -> Operations:
+def step_operations(
+    recipe: Recipe, bucket: int, *, at_once: bool = False
+) -> Operations:
     """Returns the operations of a step in a bucket, but the optimizer's.
 
     Under a progressive loss, whose loops are drawn, that is their mean over the draws.
@@ -22,25 +27,28 @@ def step_operations(recipe: Recipe, bucket: int) -> Operations:
     Args:
         recipe: what is trained, and how.
         bucket: the input length that the batch is padded to.
+        at_once: as if all logits were read at once, of however many symbols.
     """
     # Spelled out, attention has loops of known lengths.
     part = with_settings(one_part(recipe), implementation="dense")
+    at_once = at_once or learns_at_once(recipe.sharding)
+    count = partial(_counted, part, bucket, at_once)
     parts = []
     if terms := _sure_terms(part):
-        parts.append((1.0, _counted(part, bucket, terms)))
+        parts.append((1.0, count(terms)))
     if part.progressive is not None and part.progressive.weight > 0:
-        parts.append((1.0, _drawn(part, bucket)))
+        parts.append((1.0, _drawn(part, count)))
     return _combined(parts).times(recipe.accumulate)
 
 
 def model_operations(recipe: Recipe, bucket: int) -> Operations:
-    """Returns the same without what is computed again to save memory (`remat`).
+    """Returns the same without what is computed again to save memory.
 
     Args:
         recipe: what is trained, and how.
         bucket: the input length that the batch is padded to.
     """
-    return step_operations(with_settings(recipe, remat="none"), bucket)
+    return step_operations(with_settings(recipe, remat="none"), bucket, at_once=True)
 
 
 def _sure_terms(recipe: Recipe) -> Terms:
@@ -53,7 +61,7 @@ def _sure_terms(recipe: Recipe) -> Terms:
     return [(1.0 - progressive.weight, progressive.whole(recipe.model.loops))]
 
 
-def _drawn(recipe: Recipe, bucket: int) -> Operations:
+def _drawn(recipe: Recipe, count: Callable[[Terms], Operations]) -> Operations:
     """The mean of the term whose loops are drawn.
 
     A loop costs the same wherever it is: one that is held fixed its forward pass, one
@@ -61,8 +69,8 @@ def _drawn(recipe: Recipe, bucket: int) -> Operations:
     """
     loops = recipe.model.loops
     most = recipe.progressive.most(loops)
-    span = lambda before, count: _counted(
-        recipe, bucket, [(recipe.progressive.weight, LoopSpan(before, count, most))]
+    span = lambda before, number: count(
+        [(recipe.progressive.weight, LoopSpan(before, number, most))]
     )
     fixed = statistics.mean(range(loops))
     learning = statistics.mean(
@@ -75,9 +83,9 @@ def _drawn(recipe: Recipe, bucket: int) -> Operations:
     return _combined(parts)
 
 
-def _counted(recipe: Recipe, bucket: int, terms: Terms) -> Operations:
+def _counted(recipe: Recipe, bucket: int, at_once: bool, terms: Terms) -> Operations:
     """The operations of a loss's gradient."""
-    gradient = jax.grad(loss_of(recipe, bucket, terms))
+    gradient = jax.grad(loss_of(recipe, bucket, terms, at_once=at_once))
     return count_operations(gradient, *arguments_of(recipe))
 
 

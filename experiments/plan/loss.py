@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from ropejax.nn.looped import LoopSpan
-from ropejax.training.gradients import apply_model, loss_terms
+from ropejax.training.applying import apply_and_read
+from ropejax.training.gradients import loss_terms
 from ropejax.training.losses import batch_sums
 from ropejax.training.progressive import step_rng
 from ropejax.training.step import Recipe, draw_batch, init_state
@@ -40,13 +41,16 @@ def with_settings(recipe: Recipe, **settings) -> Recipe:
     )
 
 
-def loss_of(recipe: Recipe, bucket: int, terms: Terms | None = None) -> Callable:
+def loss_of(
+    recipe: Recipe, bucket: int, terms: Terms | None = None, *, at_once: bool = False
+) -> Callable:
     """Returns the loss of a batch in a bucket, a function of (params, state, lengths).
 
     Args:
         recipe: what is trained, and how.
         bucket: the input length that the batch is padded to.
         terms: of the loss; those of the recipe if None.
+        at_once: read all logits at once, as training does where a mesh cuts rows.
     """
 
     def loss(params, state, lengths):
@@ -56,10 +60,16 @@ def loss_of(recipe: Recipe, bucket: int, terms: Terms | None = None) -> Callable
             wanted = loss_terms(recipe, step_rng(state.length_rng, state.step))
         total = 0.0
         for weight, span in wanted:
-            logits = apply_model(
-                recipe.model, params, batch, placement, rng=rng, span=span
+            told = apply_and_read(
+                recipe.model,
+                params,
+                batch,
+                placement,
+                rng=rng,
+                span=span,
+                at_once=at_once,
             )
-            sums = batch_sums(logits, batch)
+            sums = batch_sums(told, batch)
             total += weight * sums.loss / sums.outputs
         return total
 

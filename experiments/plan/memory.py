@@ -19,13 +19,15 @@ import math
 
 import jax
 
+from experiments.plan.axes import mesh_axes, spread_axes
 from experiments.plan.loss import arguments_of, loss_of, one_part, with_settings
-from experiments.plan.sending import mesh_axes, received_bytes, spread_axes
+from experiments.plan.sending import received_bytes
 from ropejax.attention.sequence_parallel import needs_whole_rows
 from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.operations import largest_array
 from ropejax.sharding import Sharding, parameter_names
 from ropejax.training import Recipe
+from ropejax.training.applying import learns_at_once
 from ropejax.typing import Params
 
 
@@ -42,8 +44,9 @@ def activation_bytes(recipe: Recipe, sharding: Sharding | None, bucket: int) -> 
         recipe = with_settings(recipe, implementation="blockwise")
     tokens = recipe.task.num_tokens(bucket)
     cut = _Cut(recipe, sharding, tokens)
-    kept = _kept_bytes(recipe, cut, bucket)
-    largest = largest_array(loss_of(recipe, bucket), *arguments_of(recipe))
+    kept = _kept_bytes(recipe, cut, bucket, learns_at_once(sharding))
+    loss = loss_of(recipe, bucket, at_once=learns_at_once(sharding))
+    largest = largest_array(loss, *arguments_of(recipe))
     return (
         kept
         + cut.bytes(largest)
@@ -84,9 +87,11 @@ def gathered_bytes(recipe: Recipe, sharding: Sharding | None, params: Params) ->
     return total
 
 
-def _kept_bytes(recipe: Recipe, cut: "_Cut", bucket: int) -> float:
+def _kept_bytes(
+    recipe: Recipe, cut: "_Cut", bucket: int, at_once: bool = False
+) -> float:
     """What the forward pass keeps for the backward pass."""
-    loss = loss_of(recipe, bucket)
+    loss = loss_of(recipe, bucket, at_once=at_once)
     params, state, lengths = arguments_of(recipe)
 
     def pulled(params, state, lengths):

@@ -3,19 +3,25 @@
 Reckoned as the usual algorithms (rings) do it: of n devices, each sends 2 (n - 1) / n
 of an array that is added up over them, half of that where it is gathered or scattered,
 (n - 1) / n of its own part where parts are exchanged, and all of what is passed on.
-Gradients of queries, keys and values are added up as one; a compiler that does not put
-their sums together sends two more a layer over the tensor axis.
+Gradients of queries, keys and values are added up as one, and so are those that weights
+of token shifts give to the same hidden states; a compiler that does not put their sums
+together sends more of them a layer over the tensor axis. What the update of Muon sends
+is in `experiments.plan.updating`.
 """
 
 import collections
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 
+from experiments.plan.axes import gathered_shares, mesh_axes, ring, spread_axes
+from experiments.plan.updating import update_sent
 from ropejax.nn import TransformerSpec
+from ropejax.nn.token_shifts import Projections
 from ropejax.sharding import MESH_AXES, Sharding
+from ropejax.tokens import tokens
 from ropejax.training.step import Recipe
 from ropejax.typing import Params
 
@@ -41,6 +47,7 @@ def sent_bytes(
     parts = (
         _of_parameters(recipe, sharding, params),
         _of_activations(recipe, sharding, num_tokens),
+        update_sent(recipe, sharding),
     )
     for axis, size in (entry for part in parts for entry in part):
         sent[axis] += size
@@ -119,11 +126,11 @@ def _of_parameters(
         # Gathered forwards, those of layers again backwards; gradients are scattered.
         passes = 3 if in_layers else 2
         yield from (
-            (axis, times * 2 * _ring(sizes[axis]) * held)
+            (axis, times * 2 * ring(sizes[axis]) * held)
             for axis in data
             if axis not in cut
         )
-        for axis, share in _over([a for a in cut if a in data], sizes):
+        for axis, share in gathered_shares([a for a in cut if a in data], sizes):
             yield axis, times * passes * share * held
 
 
@@ -145,10 +152,10 @@ def _of_activations(
     if settings.gated:
         sums = layers * 2
     for axis in spread_axes(sharding, "heads"):
-        yield axis, sums * 2 * _ring(sharding.sizes[axis]) * hidden
+        yield axis, sums * 2 * ring(sharding.sizes[axis]) * hidden
     for axis in spread_axes(sharding, "vocab"):
         tables = _cut_tables(recipe, sharding, axis)
-        yield axis, tables * 2 * _ring(sharding.sizes[axis]) * hidden
+        yield axis, tables * 2 * ring(sharding.sizes[axis]) * hidden
     heads = sharding.rules.parts("heads", sharding.sizes)
     again = settings.remat != "none"
     for axis in spread_axes(sharding, "length"):
@@ -156,6 +163,34 @@ def _of_activations(
             own = _TokenBytes(recipe, kind.encoding)
             once = _attention(sharding.sequence_form, parts, own, again)
             yield axis, layers / len(model.pattern) * once * places / heads
+        shifted = _shifted(recipe, sharding, num_tokens) * places * parts / heads
+        # Rows are gathered, to put padding last, and again to put it back, and their
+        # gradients added up as often; in zigzag order, parts of rows are added up to
+        # whole ones, and backwards once more, and each device shifts all tokens.
+        passes = 2 if sharding.sequence_order == "zigzag" else 3
+        yield axis, layers * (passes + again) * 2 * ring(parts) * shifted
+
+
+def _shifted(recipe: Recipe, sharding: Sharding, num_tokens: int) -> float:
+    """Bytes of what a token shift looks back at, of each token, all heads together.
+
+    It computes in float32. The few tokens that neighbours hand over are left out.
+    """
+    dims, settings = recipe.model.dims, recipe.model.settings
+    shift, length = settings.token_shift, sharding.padded_length(num_tokens)
+
+    def state(rng, x, made):
+        where = tokens(length, valid=jnp.ones((1, length), bool))
+        return shift.shifted(shift.init_layer(rng, dims), x, made, where)[1]
+
+    array = lambda *shape: jax.ShapeDtypeStruct((1, length, *shape), settings.dtype)
+    widths = dims.head_dim, dims.head_dim, settings.value_width(dims)
+    heads = dims.num_heads, dims.num_kv_heads, dims.num_kv_heads
+    made = Projections(*map(array, heads, widths))
+    x, rng = array(dims.embed_dim), jax.random.key(0)
+    past = jax.eval_shape(state, rng, x, made)
+    # What is kept for tokens to come are the last few of the same arrays.
+    return sum(_float_bytes([one]) / one.shape[1] for one in jax.tree.leaves(past))
 
 
 def received_bytes(recipe: Recipe, sharding: Sharding | None, num_tokens: int) -> float:
@@ -249,18 +284,7 @@ def _attention(form: str, parts: int, own: _TokenBytes, again: bool) -> float:
     if form == "all_gather":
         return (2 + again) * (parts - 1) * (own.pair + own.key_features)
     exchanged = own.queries + own.pair + own.features
-    return (2 + again) * _ring(parts) * exchanged
-
-
-def _over(axes: list[str], sizes) -> Iterator[tuple[str, float]]:
-    """Shares of a part that gathering it over several mesh axes sends over each.
-
-    The slowest network comes first, while what is gathered is small.
-    """
-    whole = 1
-    for axis in sorted(axes, key=MESH_AXES.index):
-        whole *= sizes[axis]
-        yield axis, _ring(sizes[axis]) * whole
+    return (2 + again) * ring(parts) * exchanged
 
 
 def _cut_tables(recipe: Recipe, sharding: Sharding, axis: str) -> int:
@@ -275,31 +299,6 @@ def _cut_tables(recipe: Recipe, sharding: Sharding, axis: str) -> int:
     return sum(axis in mesh_axes(spec[:1]) for spec in specs)
 
 
-def spread_axes(sharding: Sharding, name: str) -> tuple[str, ...]:
-    """Returns the mesh axes of a logical axis that have more than one device.
-
-    Args:
-        sharding: a mesh and the table.
-        name: the logical axis.
-    """
-    sizes = sharding.sizes
-    return tuple(a for a in sharding.rules.mesh_axes(name) if sizes[a] > 1)
-
-
-def mesh_axes(spec: Iterable) -> list[str]:
-    """Returns all mesh axes that a cut names.
-
-    Args:
-        spec: the cut of an array.
-    """
-    named = ((entry,) if isinstance(entry, str) else entry for entry in spec)
-    return [axis for entry in named for axis in entry or ()]
-
-
 def _float_bytes(tree) -> float:
     floats = (x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating))
     return float(sum(math.prod(x.shape) * x.dtype.itemsize for x in floats))
-
-
-def _ring(parts: int) -> float:
-    return (parts - 1) / parts

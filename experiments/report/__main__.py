@@ -43,7 +43,7 @@ def make_report(
     dirs: results.Folders,
     out: str | pathlib.Path,
     *,
-    where: str = "",
+    where: str | Sequence[str] = "",
     formats: Sequence[str] = ("png", "pdf"),
     compact: bool = False,
 ) -> Report:
@@ -52,8 +52,8 @@ def make_report(
     Args:
         dirs: one folder or several, of runs or studies.
         out: folder to write into; made if absent.
-        where: SQL condition on evaluation rows, such as `task = 'bucket_sort'`; all
-            rows if empty.
+        where: conditions on runs, such as `model.num_layers=4`, or in SQL on their
+            evaluation rows, such as `step <= 10000`; all runs if empty.
         formats: of the pictures: any of png, pdf and svg; none draws none.
         compact: first fold the files of finished runs into shards, where allowed.
 
@@ -158,11 +158,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--where",
-        metavar="SQL",
-        default="",
-        help="only evaluation rows that meet this condition, for instance "
-        "\"encoding = 'rope' AND step <= 10000\"; of what is left, a run's last step "
-        "counts",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help="only runs with a value of a field of their config, for instance "
+        "model.num_layers=4; or only evaluation rows that meet a condition in SQL, "
+        "such as \"encoding = 'rope' AND step <= 10000\": of what is left, the last "
+        "step of a run counts. Given again, all must be met, and of several values of "
+        "a field one",
     )
     parser.add_argument(
         "--formats",

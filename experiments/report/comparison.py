@@ -159,6 +159,7 @@ def _differences(cell: Cell) -> Iterable[str]:
     own = [
         published_part(setting.encoding).own,
         "" if scheme == base_name(scheme) else scheme,
+        setting.title,
         setting.config,
     ]
     if own := [text for text in own if text]:

@@ -13,6 +13,7 @@ from experiments.report import (
     analyses,
     by_place,
     comparison,
+    conditions,
     inventory,
     levels,
     missing,
@@ -85,12 +86,17 @@ class Report:
         return [run for cell in self.cells for run in cell.runs]
 
 
-def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> Report:
+def gather(
+    dirs: results.Folders,
+    *,
+    where: str | Sequence[str] = "",
+    compact: bool = False,
+) -> Report:
     """Reads all runs at or under `dirs`.
 
     Args:
         dirs: one folder or several, of runs or studies.
-        where: SQL condition on evaluation rows; all rows if empty.
+        where: conditions on runs (`conditions.parted`); all runs if empty.
         compact: first fold the files of finished runs into shards, where allowed.
 
     Raises:
@@ -110,7 +116,7 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
             "evaluation": COLUMNS,
             "place": by_place.COLUMNS,
         }
-        if where:  # of any column
+        if conditions.parted(where)[1]:  # of any column
             del columns["evaluation"]
         tables = results.read_kinds(stores, kinds, latest=False, columns=columns)
     every_run = tables["run"]
@@ -122,10 +128,9 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
             "experiments.evaluate at any time"
         )
     every = set(pc.unique(evaluation["run_id"]).to_pylist())
-    if where:
-        evaluation = select(evaluation, where)
-    runs = summarize_runs(evaluation, placing.sweeps_of(stores))
     configs = run_configs.flat_configs(every_run)
+    evaluation = conditions.kept(evaluation, where, configs)
+    runs = summarize_runs(evaluation, placing.sweeps_of(stores))
     kept, notes = comparable(runs, configs)
     cells = list(levels.in_order(group_cells(kept)))
     counted = {run.run_id for run in runs}
@@ -160,28 +165,6 @@ def gather(dirs: results.Folders, *, where: str = "", compact: bool = False) -> 
         analyses=analyses.find(dirs),
         analysis_command=analyses.command(stores),
     )
-
-
-def select(evaluation: pa.Table, where: str) -> pa.Table:
-    """Keeps the rows that meet a condition.
-
-    Raises:
-        ValueError: if none does, or the condition is faulty.
-    """
-    import duckdb  # slow to import, and seldom needed
-
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as database:
-        database.register("evaluation", evaluation)
-        try:
-            rows = database.sql(f"SELECT * FROM evaluation WHERE {where}")
-            table = rows.to_arrow_table()
-        except duckdb.Error as error:
-            raise ValueError(
-                f"where={where!r} is no condition on rows: {error}"
-            ) from error
-    if not len(table):
-        raise ValueError(f"no evaluation row meets where={where!r}")
-    return table
 
 
 def _scored(evaluation: pa.Table) -> set[tuple[str, str]]:

@@ -35,6 +35,12 @@ class Gain:
     p: float | None = None
 
     @property
+    def interval(self) -> str | None:
+        """What `low` and `high` are: the range where there are few runs."""
+        cells = self.randomized, self.plain
+        return statistics.interval_of(*(len(_scores(cell)) or 1 for cell in cells))
+
+    @property
     def best(self) -> float:
         """Difference of the best scores."""
         return self.randomized.best - self.plain.best
@@ -73,15 +79,16 @@ def gains(cells: Sequence[Cell]) -> list[Gain]:
 
 
 def _gain(plain: Cell, randomized: Cell) -> Gain:
-    scores = [
-        [r.numbers["score"] for r in cell.chosen if r.test_lengths]
-        for cell in (randomized, plain)
-    ]
+    scores = [_scores(cell) for cell in (randomized, plain)]
     low = high = None
     if min(map(len, scores)) > 1:
         low, high = statistics.difference_interval(*scores)
     p = significance.permutation_p(*scores)
     return Gain(plain, randomized, low, high, p)
+
+
+def _scores(cell: Cell) -> list[float]:
+    return [run.numbers["score"] for run in cell.chosen if run.test_lengths]
 
 
 HEAD = (
@@ -123,6 +130,7 @@ def records(rows: Sequence[Gain]) -> list[dict[str, Any]]:
             "gain_of_mean": row.mean,
             "low": row.low,
             "high": row.high,
+            "interval": row.interval,
             "p": row.p,
         }
         for row in rows

@@ -109,7 +109,7 @@ def _warnings(report: Report) -> str:
 _BEST_AND_MEAN = (
     "Token accuracy (%) beyond the training lengths: the best over seeds and learning "
     "rates; below it the mean over the seeds at the learning rate with the highest "
-    "mean, with its bootstrap 95% interval. Bold: best of the row."
+    f"mean, with its {tables.INTERVAL}. {tables.BOLD}"
 )
 
 
@@ -118,6 +118,7 @@ def _paper_table(
     show: Callable[[Cell], str] = tables.best_and_mean_text,
     caption: str = _BEST_AND_MEAN,
     *,
+    figure: str = "score",
     blind: bool = True,
 ) -> str:
     """Makes tasks x settings; `blind` shows the input-blind score beside."""
@@ -138,7 +139,7 @@ def _paper_table(
         if len(groups) > 1:
             width = len(before) + len(settings)
             rows.append(f'<tr><th class="level" colspan="{width}">{_text(level)}</th>')
-        for row in tables.matrix(group, show, settings):
+        for row in tables.matrix(group, show, settings, figure):
             texts = row[1:] if blind else row[2:]
             title = f'<th scope="row">{_text(row[0].text)}</th>'
             rows.append(f"<tr>{title}{''.join(map(_score, texts))}")
@@ -150,7 +151,8 @@ def _paper_table(
 
 
 def _exact(cells: Sequence[Cell]) -> str:
-    return _paper_table(cells, tables.exact_text, report_text.EXACT, blind=False)
+    how = {"figure": "exact_match", "blind": False}
+    return _paper_table(cells, tables.exact_text, report_text.EXACT, **how)
 
 
 def _score(cell: tables.Text) -> str:
@@ -203,7 +205,7 @@ def _gains(report: Report) -> str:
     if not report.gains:
         return ""
     caption = (
-        "In %: best / mean over seeds with its bootstrap 95% interval; gains in "
+        f"In %: best / mean over seeds with its {tables.INTERVAL}; gains in "
         "percentage points. The settings are those whose best run is highest. p: of a "
         "permutation test of the runs, not below 0.1 for three seeds each."
     )
@@ -256,7 +258,8 @@ def _image(title: str, data: bytes) -> str:
 
 def _scores(cells: Sequence[Cell]) -> str:
     rows = tables.score_rows(cells)
-    table = _table(rows, range(3), "In %. Click a head to sort.")
+    caption = f"In %, in brackets the {tables.INTERVAL}. Click a head to sort."
+    table = _table(rows, range(3), caption)
     if len(rows) <= _LONG:
         return table
     return f"<details><summary>{len(rows) - 1} cells</summary>{table}</details>"

@@ -51,10 +51,10 @@ def document(cells: Sequence[Cell]) -> str:
     chosen = "the learning rate with the highest mean"
     both = (
         f"{score}: best over seeds and learning rates; below it the mean over the "
-        f"seeds at {chosen}, with its bootstrap 95% interval. Input-blind: the best "
-        "predictor that does not see the input. Bold: best of the row."
+        f"seeds at {chosen}, with its {tables.INTERVAL}. Input-blind: the best "
+        f"predictor that does not see the input. {tables.BOLD}"
     )
-    best = f"{score}: best over seeds and learning rates. Bold: best of the row."
+    best = f"{score}: best over seeds and learning rates. {tables.BOLD}"
     return "\n\n".join(
         [
             "% needs the packages booktabs and graphicx",

@@ -1,7 +1,8 @@
-"""In which order encodings stand in tables and pictures.
+"""In which order encodings and titles stand in tables and pictures.
 
-As in the sweep of the study, where its folder tells; else as in the published table of
-the benchmark, and behind those as in the catalogue.
+As in the sweep of the study, where its folder tells. Else encodings stand as in the
+published table of the benchmark, and behind those as in the catalogue, and titles by
+letter, runs without one before all others.
 """
 
 import dataclasses
@@ -25,23 +26,29 @@ PUBLISHED = (
 def placed(
     runs: Sequence[RunSummary], sweeps: Iterable[Sequence[str]] = ()
 ) -> list[RunSummary]:
-    """Tells each run's setting where its encoding stands.
+    """Tells each run's setting where its encoding and its title stand.
 
     Args:
         runs: those of a report.
         sweeps: of each study, the stored ids of its runs in their order.
     """
     place = {run_id: at for ids in sweeps for at, run_id in enumerate(ids)}
-    first: dict[str, int] = {}
+    encodings: dict[str, int] = {}
+    titles: dict[str, int] = {}
     for run in runs:
         at = place.get(run.stored_id, len(place))
-        name = run.setting.encoding
-        first[name] = min(at, first.get(name, at))
-    names = sorted(first, key=lambda name: (first[name], *_usual(name)))
-    at = {name: number for number, name in enumerate(names)}
+        named = (encodings, run.setting.encoding), (titles, run.setting.title)
+        for first, name in named:
+            first[name] = min(at, first.get(name, at))
+    in_order = sorted(encodings, key=lambda name: (encodings[name], *_usual(name)))
+    titled = sorted(titles, key=lambda name: (titles[name], name))
 
     def moved(setting: Setting) -> Setting:
-        return dataclasses.replace(setting, place=at[setting.encoding])
+        return dataclasses.replace(
+            setting,
+            place=in_order.index(setting.encoding),
+            title_place=titled.index(setting.title),
+        )
 
     return [dataclasses.replace(run, setting=moved(run.setting)) for run in runs]
 

@@ -135,6 +135,7 @@ def _variant(setting: Setting) -> tuple:
     return (
         setting.positions,
         *tested,
+        setting.title,
         setting.config,
         setting.task_options,
         setting.group,

@@ -7,6 +7,7 @@ first entry belongs to length train_max + 2: it skips train_max + 1.)
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -170,6 +171,26 @@ class Spread:
     high: float | None
     best: float
     count: int
+
+    @property
+    def interval(self) -> str | None:
+        """What `low` and `high` are: the range of few runs; None for one."""
+        return interval_of(self.count)
+
+
+def interval_of(*counts: int) -> str | None:
+    """Says what the 95% interval of a mean over so many runs is; None of one run.
+
+    One in n^n resamples is n times the lowest run: more than 2.5% up to n = 3, so that
+    percentiles are of two or three runs the lowest and the highest.
+
+    Args:
+        *counts: numbers of runs; several, of a difference of means.
+    """
+    if min(counts) < 2:
+        return None
+    extreme = math.prod(count**-count for count in counts)
+    return "range" if extreme > 0.025 else "bootstrap 95%"
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -24,10 +24,12 @@ RECURRENT = frozenset({"rnn", "lstm", "stack_rnn", "tape_rnn", "delta_net", "mam
 class Setting:
     """What is compared; sorts as tables do: plain positions before others.
 
-    `study` is empty where all runs are of one study. `config` holds what else tells
-    settings apart: config fields with their values; `task_options` the settings of the
-    task, where tasks of one kind share a row. Titles are for show only, and so is
-    `place`, where the encoding stands among those of a scheme.
+    `study` is empty where all runs are of one study. `title` is what a run's config
+    calls what sets it apart. `config` holds what else tells settings apart: config
+    fields with their values; `task_options` the settings of the task, where tasks of
+    one kind share a row. Titles of parts are for show only, and so are `place`, where
+    the encoding stands among those of a scheme, and `title_place`, where the title
+    does.
     """
 
     study: str
@@ -36,6 +38,7 @@ class Setting:
     encoding: str
     test_positions: str
     test_encoding: str
+    title: str = ""
     config: str = ""
     task_options: str = ""
     positions_title: str = dataclasses.field(default="", compare=False)
@@ -43,6 +46,7 @@ class Setting:
     test_positions_title: str = dataclasses.field(default="", compare=False)
     test_encoding_title: str = dataclasses.field(default="", compare=False)
     place: int = dataclasses.field(default=0, compare=False)
+    title_place: int = dataclasses.field(default=0, compare=False)
 
     @property
     def order(self) -> tuple:
@@ -50,7 +54,8 @@ class Setting:
         tested = self.test_positions != self.positions, self.test_positions
         scheme = self.positions != "consecutive", self.positions, *tested
         other = self.test_encoding != self.encoding
-        more = self.config, self.task_options
+        titled = self.title_place, self.title
+        more = *titled, self.config, self.task_options
         names = self.study, self.group, *scheme, other, *more, self.is_recurrent
         return *names, self.place, self.encoding != "none", self
 
@@ -80,7 +85,7 @@ class Setting:
         if self.test_encoding != self.encoding:
             tested = self.test_encoding_title or self.test_encoding
             parts.append(f"tested as {tested}")
-        more = self.task_options, self.config, self.group, self.study
+        more = self.title, self.task_options, self.config, self.group, self.study
         return ", ".join([*parts, *filter(None, more)])
 
     @property

@@ -12,8 +12,8 @@ from experiments.report.summaries import RunSummary, Setting, task_key
 from experiments.results import schema as results_schema
 
 _FACTS = (
-    *(*evaluations.RUN, "task", "task_title", "task_order", "study", "group", "time"),
-    *("encoding", "encoding_title", "positions", "positions_title"),
+    *(*evaluations.RUN, "task", "task_title", "task_order", "study", "group", "title"),
+    *("time", "encoding", "encoding_title", "positions", "positions_title"),
     *("seed", "learning_rate", "step", "train_max_length"),
     *("eval_seed", "set_hash"),
 )
@@ -97,6 +97,7 @@ def _summarize(
             encoding=first["encoding"],
             test_positions=first["test_positions"],
             test_encoding=first["test_encoding"],
+            title=first["title"] or "",
             positions_title=first["positions_title"] or "",
             encoding_title=first["encoding_title"] or "",
         ),

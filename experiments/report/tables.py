@@ -15,6 +15,14 @@ import pyarrow as pa
 from experiments.report import levels, statistics, summaries, summarize
 from experiments.report.summaries import Cell, RunSummary, Setting
 
+INTERVAL = "bootstrap 95% interval (of two or three seeds, their range; of one, none)"
+BOLD = (
+    "Bold: the best of the row, and those whose interval reaches that of the best; "
+    "none where these are all, or a cell of the row has one seed only."
+)
+"""So few seeds do not tell more: three are all above three others by chance one time in
+twenty, two above two one time in six."""
+
 
 def percent(share: float | None) -> str:
     """Show a share in percent: `97.1`; a dash if it is not known."""
@@ -101,14 +109,16 @@ def matrix(
     cells: Sequence[Cell],
     show: Callable[[Cell], str],
     settings: Sequence[Setting] | None = None,
+    figure: str = "score",
 ) -> list[list[Text]]:
     """Lay out tasks x settings, as papers do, with the input-blind score beside.
 
     Args:
         cells: of any tasks and settings; an absent one is a dash.
-        show: text of a cell, which begins with a number; the highest of a task is
-            strong.
+        show: text of a cell, which begins with a number.
         settings: the columns; those of `cells` if None.
+        figure: of `RunSummary.numbers`: what the numbers are of. Those that `BOLD` says
+            are strong.
 
     Returns:
         A row a task: its title, the input-blind score, and the settings in order.
@@ -117,16 +127,33 @@ def matrix(
     rows = []
     for group in summaries.by_task(cells).values():
         texts = {cell.setting: show(cell) for cell in group}
-        top = max(map(_leading_number, texts.values()))
-        shown = [texts.get(setting, "–") for setting in settings]
+        best = _best(group, show, figure)
         rows.append(
             [
                 Text(group[0].task_title),
                 Text(input_blind(group)),
-                *(Text(text, _leading_number(text) == top > 0) for text in shown),
+                *(Text(texts.get(s, "–"), s in best) for s in settings),
             ]
         )
     return rows
+
+
+def _best(
+    group: Sequence[Cell], show: Callable[[Cell], str], figure: str
+) -> set[Setting]:
+    """The settings of a task that `BOLD` is of."""
+    numbers = [_leading_number(show(cell)) for cell in group]
+    known = [
+        (number, cell)
+        for number, cell in zip(numbers, group, strict=True)
+        if number >= 0
+    ]
+    if not known or any(cell.spreads[figure].low is None for _, cell in known):
+        return set()
+    top = max(number for number, _ in known)
+    reach = min(cell.spreads[figure].low for number, cell in known if number == top)
+    best = {c.setting for n, c in known if n == top or c.spreads[figure].high >= reach}
+    return best if top > 0 and len(best) < len(known) else set()
 
 
 def input_blind(cells: Sequence[Cell]) -> str:
@@ -170,15 +197,20 @@ def best_and_mean_text(cell: Cell) -> str:
 
 
 def markdown_matrix(
-    cells: Sequence[Cell], show: Callable[[Cell], str], *, blind: bool = True
+    cells: Sequence[Cell],
+    show: Callable[[Cell], str],
+    *,
+    figure: str = "score",
+    blind: bool = True,
 ) -> str:
-    """Format `matrix` in Markdown, the highest of each task in bold.
+    """Format `matrix` in Markdown, what is strong in bold.
 
     Tasks stand under their Chomsky level, where there are several.
 
     Args:
         cells: as in `matrix`.
         show: as in `matrix`.
+        figure: as in `matrix`.
         blind: show the input-blind score, which is one of token accuracy.
     """
     settings = summaries.settings_of(cells)
@@ -189,7 +221,7 @@ def markdown_matrix(
             rows.append([f"*{level}*", *[""] * (1 + len(settings))])
         rows += [
             [f"**{text}**" if strong else text for text, strong in row]
-            for row in matrix(group, show, settings)
+            for row in matrix(group, show, settings, figure)
         ]
     return markdown(rows if blind else [[row[0], *row[2:]] for row in rows])
 

@@ -31,7 +31,8 @@ MEANING = (
         "seeds (and, where the configs of a cell differ in more, at one choice of "
         "that); in brackets the 95% "
         "interval of that mean, by bootstrap over seeds (percentile, 10,000 draws), "
-        "which is too narrow for a few seeds, and cannot be known from one.",
+        "which is too narrow for a few seeds, the range of two or three, and cannot be "
+        "known from one.",
     ),
     (
         "Input-blind",
@@ -61,7 +62,8 @@ MEANING = (
 EXACT = (
     "Share of sequences with every token right (%), averaged over lengths as the score "
     "is: the best over seeds and learning rates, and the mean over the seeds at the "
-    "learning rate with the highest mean token accuracy, with its 95% interval."
+    "learning rate with the highest mean token accuracy, with its "
+    f"{tables.INTERVAL}. {tables.BOLD}"
 )
 ANALYSIS = "Analysis of trained models"
 GAINS = "Randomized against consecutive positions"
@@ -69,9 +71,9 @@ PICTURES: Mapping[str, tuple[str, str]] = {
     "accuracy_by_length": (
         "Accuracy against length",
         "Token accuracy by input length. Lines: mean over seeds; bands: 95% interval "
-        "of the mean, by bootstrap; shaded: training lengths (light: of some settings "
-        "only); dotted: the best input-blind predictor. Beyond 100 lengths, a point "
-        "averages neighbours.",
+        "of the mean, by bootstrap (of two or three seeds, their range); shaded: "
+        "training lengths (light: of some settings only); dotted: the best input-blind "
+        "predictor. Beyond 100 lengths, a point averages neighbours.",
     ),
     "perplexity_by_length": (
         "Perplexity against length",
@@ -144,7 +146,8 @@ def missing(report: Report) -> list[str]:
         some = listed(report.unscored, at_most=20)
         lines.append(f"started and not evaluated: {some}")
     logged = set(report.training["run_id"].unique().to_pylist())
-    silent = [run.run_id for run in report.runs if run.run_id not in logged]
+    trained = [run.run_id for run in report.runs if run.step]
+    silent = [run_id for run_id in trained if run_id not in logged]
     if silent:
         some = listed(list(dict.fromkeys(silent)))
         lines.append(
@@ -237,18 +240,22 @@ def markdown(report: Report, pictures: Sequence[str]) -> str:
     """
     cells = report.cells
     scores = tables.markdown(tables.score_rows(cells), 3)
-    parts = ["# Length generalization", scores]
+    parts = ["# Length generalization", scores, f"In brackets: {tables.INTERVAL}."]
     parts += _section("Warnings", report.notes)
     parts += _section("Damaged results", report.damaged)
     if len(by_task(cells)) > 1:
         parts += [
             "## Best score over seeds and learning rates",
+            tables.BOLD,
             tables.markdown_matrix(cells, tables.best_text),
             "## Best, and mean over seeds with 95% interval",
+            f"In brackets: {tables.INTERVAL}. {tables.BOLD}",
             tables.markdown_matrix(cells, tables.best_and_mean_text),
             "## Exact match",
             EXACT,
-            tables.markdown_matrix(cells, tables.exact_text, blind=False),
+            tables.markdown_matrix(
+                cells, tables.exact_text, figure="exact_match", blind=False
+            ),
         ]
     if report.gains:
         rows = [list(gains.HEAD), *gains.text_rows(report.gains)]

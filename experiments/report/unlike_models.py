@@ -1,7 +1,9 @@
 """What else tells the models of a row apart, beside what their names in tables say.
 
-A column is named after encoding and positions. Where one of them was also made with
-other norms, a gate or another optimizer, its score would be read as the encoding's.
+A column is named after encoding, positions and the title of its runs' configs. Where
+one of them was also made with other norms, a gate or another optimizer, its score would
+be read as the encoding's. What all settings of a title have is what the title stands
+for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ _KIND = "model.kind"
 
 
 def unlike_models(cells: Sequence[Cell], configs: Mapping[str, Flat]) -> list[str]:
-    """Names the fields in which a setting's models are not as most of their kind.
+    """Names the fields in which a setting's models are not as most of kind and title.
 
     Args:
         cells: of the table.
@@ -23,14 +25,15 @@ def unlike_models(cells: Sequence[Cell], configs: Mapping[str, Flat]) -> list[st
     Returns:
         A line for each setting that has such fields, with the tasks where it has them.
     """
-    rows: dict[tuple[str, str], list[tuple[Cell, Flat]]] = {}
+    rows: dict[tuple[str, str, str], list[tuple[Cell, Flat]]] = {}
     for cell in cells:
         config = configs.get(cell.runs[0].run_id)
         if config is not None:
-            row = cell.task_title, run_configs.shown(config, _KIND)
+            kind = run_configs.shown(config, _KIND)
+            row = cell.task_title, kind, cell.setting.title
             rows.setdefault(row, []).append((cell, config))
     tasks: dict[str, list[str]] = {}
-    for (task, _), row in rows.items():
+    for (task, *_), row in rows.items():
         usual = _usual([config for _, config in row])
         for cell, config in row:
             apart = [

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.report.levels import by_level
+from experiments.report.statistics import interval_of
 from experiments.report.summaries import (
     Cell,
     RunSummary,
@@ -30,6 +31,7 @@ def _names(item: RunSummary | Cell) -> dict[str, Any]:
         "positions": setting.positions,
         "test_encoding": setting.test_encoding,
         "test_positions": setting.test_positions,
+        "title": setting.title,
         "config": setting.config,
         "task_options": setting.task_options,
         "study": setting.study,
@@ -58,6 +60,7 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
         "std": score.std,
         "low": score.low,
         "high": score.high,
+        "interval": score.interval,
         "input_blind": cell.spreads["input_blind"].mean,
         "in_range": cell.spreads["in_range"].mean,
         "in_range_input_blind": cell.spreads["in_range_input_blind"].mean,
@@ -113,6 +116,7 @@ def _point_record(
         "std": spread.std,
         "low": spread.low,
         "high": spread.high,
+        "interval": spread.interval,
         "lowest": min(scores),
         "highest": max(scores),
     }
@@ -143,15 +147,21 @@ def _columns(
             f"{setting.label}: mean": spread.mean if spread else None,
             f"{setting.label}: low": spread.low if spread else None,
             f"{setting.label}: high": spread.high if spread else None,
+            f"{setting.label}: interval": spread.interval if spread else None,
         }
     return record
 
 
 def curve_records(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """List accuracy by length of each cell, one record a length."""
+    """List accuracy by length of each cell, one record a length.
+
+    Of one run there is no interval.
+    """
     return [
         _names(cell)
-        | {"length": length, "mean": mean, "low": low, "high": high, "runs": runs}
+        | {"length": length, "mean": mean, "runs": runs}
+        | (dict.fromkeys(("low", "high")) if runs < 2 else {"low": low, "high": high})
+        | {"interval": interval_of(runs)}
         | {"input_blind": cell.blind_curve[length]}
         | {"perplexity": cell.perplexity_curve.get(length)}
         for cell in cells

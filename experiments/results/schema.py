@@ -32,6 +32,7 @@ FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "time": ("text", KINDS, "when the row was written: UTC, ISO 8601"),
     "study": ("text", KINDS, "the study that the run belongs to"),
     "group": ("text", KINDS, "a part of the study, such as an ablation"),
+    "title": ("text", KINDS, "what sets the run apart, in tables and pictures"),
     "task": ("text", KINDS, "catalogue name of the task"),
     "task_title": ("text", KINDS, "its name in tables and pictures"),
     "task_order": ("integer", KINDS, "its place in the catalogue; tables follow it"),
@@ -84,7 +85,7 @@ FIELDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 REPEATED = frozenset(
     {
-        *("run_id", "study", "group", "task", "task_title", "encoding"),
+        *("run_id", "study", "group", "title", "task", "task_title", "encoding"),
         *("encoding_title", "positions", "positions_title", "test_encoding"),
         *("test_positions", "set_hash", "source", "store"),
     }

@@ -100,6 +100,5 @@ def _title(run: StudyRun) -> str:
     except ValueError as error:
         raise ValueError(f"{run.run_id}: {error}") from None
     names = labels.run_labels(run.config, experiment)
-    return " / ".join(
-        names[f"{group}_title"] for group in ("task", "encoding", "positions")
-    )
+    parts = [names[f"{group}_title"] for group in ("task", "encoding", "positions")]
+    return " / ".join([*parts, *filter(None, [names["title"]])])

@@ -171,10 +171,10 @@ class _Evaluation:
         stacked = jax.tree.map(lambda *leaves: stack(leaves), *chosen)
         title = f"score {len(places)} models"
         with Bar(title, len(missing), console=self.console) as bar:
-            then = time.perf_counter()
+            then, done = time.perf_counter(), 0
 
             def on_length(scores: list[LengthScore]) -> None:
-                nonlocal then
+                nonlocal then, done
                 now = time.perf_counter()
                 for at, score in zip(places, scores, strict=True):
                     if score.length in self.known[at]:
@@ -183,7 +183,11 @@ class _Evaluation:
                     self.runs[at].writer.evaluation([self.asked[at].row(score) | spent])
                     self.after_row(self.runs[at].run.run_id)
                 then = now
-                bar.show(missing.index(scores[0].length) + 1)
+                done = missing.index(scores[0].length) + 1
+                bar.show(done)
+
+            def on_bucket(bucket: int) -> None:
+                bar.show(done, scoring.compiling(bucket))
 
             evaluate_members(
                 first.model,
@@ -197,5 +201,6 @@ class _Evaluation:
                 buckets=evaluation.buckets,
                 examples=first.examples if first.sets else None,
                 on_length=on_length,
+                on_bucket=on_bucket,
                 sharding=first.sharding,
             )

@@ -163,7 +163,9 @@ def group_of(config: Mapping[str, Any]) -> str:
     fixed = {
         name: value
         for name, value in fields.items()
-        if name not in members and not name.startswith(_EVALUATION)
+        if name not in members
+        and not name.startswith(_EVALUATION)
+        and not name.endswith("title")
     }
     switches = {name: fields[name] != 0 for name in _SWITCHES}
     return json.dumps([fixed, switches], sort_keys=True)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from experiments.building.optimizers import make_family, numbers_of
 from experiments.results.store import ResultsWriter
 from experiments.running import init_from, labels, text_files, workdir
 from experiments.running.curves import Curves
+from experiments.running.first_params import untrained
 from experiments.running.interrupt import Interrupt, StoppedError
 from experiments.running.progress import Bar, figures
 from experiments.running.provenance import provenance
@@ -23,7 +25,7 @@ from experiments.study.claims import Claims
 from experiments.study.folder import StudyFolder
 from experiments.study.score import Scored, Together, score_all
 from experiments.study.sweep import StudyRun
-from ropejax.training import Progress, TrainState
+from ropejax.training import Progress, TrainState, init_state, start_from
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.members import Member
 from ropejax.training.population import Population, init_member
@@ -121,7 +123,7 @@ class Work:
         curves = Curves(
             writer,
             folder / "tensorboard",
-            every=min(config["train"]["log_every"], config["train"]["steps"]),
+            every=max(1, min(config["train"]["log_every"], config["train"]["steps"])),
             first=first,
             learning_rate=build.make_schedule(ConfigDict(config)),
             unfinished=lambda step: checkpoints.metadata(step).get("curve"),
@@ -135,6 +137,15 @@ class Work:
     def _begun(self, config: Mapping[str, Any]) -> Callable[[Params], TrainState]:
         """Makes the state before the first step of given parameters."""
         length_seed = config["train"]["length_seed"]
+        experiment = self._together.experiment
+        if not experiment.steps:
+            return partial(
+                start_from,
+                experiment.recipe,
+                seed=config["train"]["seed"],
+                length_seed=length_seed,
+                allow_new=init_from.allows_new(config),
+            )
 
         def start(params: Params) -> TrainState:
             population = self._together.population
@@ -165,12 +176,16 @@ class Work:
     def _train(self) -> list[TrainState]:
         settings = self._runs[0].config["train"]
         steps = settings["steps"]
+        if not steps:
+            return [self._untrained(one) for one in self._open]
         at_once = self._together.at_once
         first = min(one.first for one in self._open)
         say = self._console.print
         tell = lambda: say("stopping after this dispatch; Ctrl-C again: at once")
         bar = Bar(self._title("train"), steps, first, console=self._console)
         with Interrupt(tell) as interrupt, bar:
+            if first < steps:
+                bar.show(first, "compiling")
             while True:
                 try:
                     return train_population(
@@ -190,6 +205,16 @@ class Work:
                         raise
                     at_once //= 2
                     say(f"out of memory; {at_once} models at once from here on")
+
+    def _untrained(self, one: _Open) -> TrainState:
+        """The state that a run which trains nothing begins with."""
+        experiment = dataclasses.replace(
+            self._together.experiment, seed=one.run.config["train"]["seed"]
+        )
+        if not one.checkpoints.steps():
+            return untrained(one.run.config, experiment)
+        like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)
+        return one.checkpoints.latest(like)
 
     def _after(self, progress: MemberProgress, bar: Bar, interrupt: Interrupt) -> None:
         """Writes curves, and stops if asked to or if a claim was lost."""

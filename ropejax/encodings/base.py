@@ -93,6 +93,9 @@ class Encoding(Settings):
         reference: paper and arXiv id.
         causal_only: True if the method is undefined for keys after the query.
         shift_invariant: True if shifting all positions by one constant changes nothing.
+        sees_turns: True if more than products of queries and keys change when both are
+            turned before it: it sets them against vectors of its own, or works on their
+            channels. Then what turns them by their position shows it that.
         length_dependent: True if an output may change when later tokens are appended
             even under a causal mask.
         by_distance: True if positions enter through differences only, so that a table
@@ -113,6 +116,7 @@ class Encoding(Settings):
     reference: ClassVar[str] = ""
     causal_only: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
+    sees_turns: ClassVar[bool] = False
     length_dependent: ClassVar[bool] = False
     by_distance: ClassVar[bool] = True
     has_carry: ClassVar[bool] = False
@@ -124,6 +128,11 @@ class Encoding(Settings):
     def __post_init__(self):
         make_tuples(self)
         check_finite(self)
+
+    @property
+    def places_queries(self) -> bool:
+        """True if what it makes of queries and keys depends on where they are."""
+        return type(self).queries is not Encoding.queries
 
     @property
     def has_product(self) -> bool:

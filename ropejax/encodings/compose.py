@@ -69,8 +69,25 @@ class Compose(Encoding):
 
     @property
     def shift_invariant(self) -> bool:
-        """True if all parts are, each by itself."""
-        return all(part.shift_invariant for _, part in self.parts)
+        """True if all parts are, and none sees queries that another has turned."""
+        parts = list(self._flat())
+        turned = [at for at, part in enumerate(parts) if part.places_queries]
+        for at, part in enumerate(parts):
+            # What has no view of its own sees, in its product, what all parts made.
+            last = type(part).queries is Encoding.queries
+            if part.sees_turns and any(last or other < at for other in turned):
+                return False
+        return all(part.shift_invariant for part in parts)
+
+    @property
+    def sees_turns(self) -> bool:
+        """True if any part does."""
+        return any(part.sees_turns for _, part in self.parts)
+
+    @property
+    def places_queries(self) -> bool:
+        """True if any part does."""
+        return any(part.places_queries for _, part in self.parts)
 
     @property
     def length_dependent(self) -> bool:
@@ -329,6 +346,11 @@ class Compose(Encoding):
                 f"which {' and '.join(others)} cannot turn; put them before {wide}, or "
                 "leave one of them out."
             )
+
+    def _flat(self) -> Iterator[Encoding]:
+        """The parts, those of compositions among them in their place."""
+        for _, part in self.parts:
+            yield from part._flat() if isinstance(part, Compose) else [part]
 
     def _turns(self, name: str) -> bool:
         """Returns True if a part does more to queries than to multiply them."""

@@ -59,6 +59,7 @@ class CoPE(Encoding):
     title: ClassVar[str] = "CoPE"
     summary: ClassVar[str] = "vectors of positions that count gated tokens"
     reference: ClassVar[str] = "Golovneva et al. 2024, arXiv:2405.18719"
+    sees_turns: ClassVar[bool] = True
     causal_only: ClassVar[bool] = True
     has_carry: ClassVar[bool] = True
     carry_skips_hidden: ClassVar[bool] = True
@@ -67,6 +68,11 @@ class CoPE(Encoding):
         super().__post_init__()
         positive(num_positions=self.num_positions)
         not_negative(init_std=self.init_std)
+
+    @property
+    def places_queries(self) -> bool:
+        """False: what it makes of queries stands beside them."""
+        return False
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns `{"vectors": [M, H]}`, and `{"gate_keys": [D, K, H]}` if asked."""

@@ -69,6 +69,7 @@ class DeBERTa(Encoding):
     title: ClassVar[str] = "DeBERTa"
     summary: ClassVar[str] = "disentangled attention of content and offset vectors"
     reference: ClassVar[str] = "He et al. 2020, arXiv:2006.03654"
+    sees_turns: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()

@@ -101,7 +101,7 @@ class Learned(Encoding):
 
     def rows(self, shared: Params, where: Tokens) -> Float[Array, "B L D"]:
         """Returns the vectors of positions, float32."""
-        table = shared["table"].astype(jnp.float32)
+        table = jnp.asarray(shared["table"], jnp.float32)
         if self.stream:
             where = _at(stream_of(where, self.stream))
         if self.extension is None:
@@ -168,7 +168,7 @@ def table_rows(table: Float[Array, "M D"], where: Tokens) -> Float[Array, "B L D
             compilation to lie outside the table.
     """
     check_positions(where, table.shape[0])
-    rows = table.at[where.positions].get(mode="fill", fill_value=jnp.nan)
+    rows = jnp.asarray(table).at[where.positions].get(mode="fill", fill_value=jnp.nan)
     return jnp.where((where.positions >= 0)[..., None], rows, jnp.nan)
 
 

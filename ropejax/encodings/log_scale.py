@@ -121,6 +121,11 @@ class LogScale(Encoding):
             raise ValueError(f"train_length must exceed 1, got {self.train_length}.")
 
     @property
+    def places_queries(self) -> bool:
+        """False: queries keep their directions."""
+        return False
+
+    @property
     def length_dependent(self) -> bool:
         """True if all keys count."""
         return self.count == "all"

@@ -61,6 +61,7 @@ class PaTH(Encoding):
     title: ClassVar[str] = "PaTH"
     summary: ClassVar[str] = "keys seen through reflections of the tokens between"
     reference: ClassVar[str] = "Yang et al. 2025, arXiv:2505.16381"
+    sees_turns: ClassVar[bool] = True
     causal_only: ClassVar[bool] = True
     has_carry: ClassVar[bool] = True
 

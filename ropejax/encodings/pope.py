@@ -55,6 +55,7 @@ class PoPE(Encoding):
     title: ClassVar[str] = "PoPE"
     summary: ClassVar[str] = "magnitudes from content, phases from position"
     reference: ClassVar[str] = "Gopalakrishnan et al. 2025, arXiv:2509.10534"
+    sees_turns: ClassVar[bool] = True
     by_distance: ClassVar[bool] = False
 
     def __post_init__(self):

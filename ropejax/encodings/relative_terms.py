@@ -74,7 +74,7 @@ def relative_logits(
         query: the queries.
         key: the keys.
     """
-    table = table.astype(q.dtype)
+    table = jnp.asarray(table, q.dtype)  # NumPy's has no traced rows
     if in_order(query, key):
         vectors = table[rows(offsets_in_order(query, key))]
         return against_offsets(q, vectors, key.length)
@@ -169,7 +169,7 @@ def relative_values(
         query: the queries.
         key: the keys.
     """
-    ordered = in_order(query, key)
+    ordered, table = in_order(query, key), jnp.asarray(table)
     row = rows((offsets_in_order if ordered else relative_positions)(query, key))
     batch, num_heads, length, num_keys = weights.shape
     if row.shape[0] == 1 and _windows_pay(batch, num_heads, table):

@@ -34,6 +34,7 @@ class BiasedRotary(RotaryAttention):
     title: ClassVar[str] = "RoPE with q/k bias"
     summary: ClassVar[str] = "RoPE of queries and keys with learned biases"
     reference: ClassVar[str] = "Su 2023, spaces.ac.cn/archives/9577"
+    sees_turns: ClassVar[bool] = True
 
     def init_layer(self, rng: Rng, dims: Dims) -> Params:
         """Returns zeros, `query_bias [N, H]` and `key_bias [K, H]`."""

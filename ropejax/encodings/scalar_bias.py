@@ -102,9 +102,10 @@ def bias_of_rows(
         query: the queries.
         key: the keys.
     """
+    table = jnp.asarray(table, jnp.float32)  # NumPy's has no traced rows
     rows = clipped_rows(table.shape[0] // 2)
 
     def numbers(offsets: Shaped[Array, "#B *P"]) -> Float[Array, "#B N *P"]:
-        return jnp.moveaxis(table[rows(offsets)].astype(jnp.float32), -1, 1)
+        return jnp.moveaxis(table[rows(offsets)], -1, 1)
 
     return relative_bias(numbers, query, key)

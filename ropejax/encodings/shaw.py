@@ -62,6 +62,7 @@ class Shaw(Encoding):
     title: ClassVar[str] = "Shaw"
     summary: ClassVar[str] = "learned vectors of clipped offsets at keys and values"
     reference: ClassVar[str] = "Shaw et al. 2018, arXiv:1803.02155"
+    sees_turns: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()

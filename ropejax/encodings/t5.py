@@ -79,7 +79,8 @@ class T5Bias(Encoding):
         self, shared: Params, layer: Params, query: Tokens, key: Tokens, dims: Dims
     ) -> Params:
         """Returns a row of numbers for each offset up to `max_distance`."""
-        table = {**shared, **layer}["table"]
+        # An array of NumPy's has no rows at traced indices.
+        table = jnp.asarray({**shared, **layer}["table"])
         return {"by_offset": table[jnp.asarray(self._buckets(dims))]}
 
     def bias(

@@ -81,6 +81,7 @@ class TransformerXL(Encoding):
     title: ClassVar[str] = "Transformer-XL"
     summary: ClassVar[str] = "content and head biases against projected sinusoids"
     reference: ClassVar[str] = "Dai et al. 2019, arXiv:1901.02860"
+    sees_turns: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()
@@ -89,6 +90,11 @@ class TransformerXL(Encoding):
             positive(clamp=self.clamp)
         positive(max_wavelength=self.max_wavelength)
         not_negative(init_std=self.init_std)
+
+    @property
+    def places_queries(self) -> bool:
+        """False: what it makes of queries stands beside them."""
+        return False
 
     def check(self, dims: Dims) -> None:
         """Raises ValueError if the model's width is odd."""

@@ -120,6 +120,7 @@ class Wall(Encoding):
     title: ClassVar[str] = "Wall attention"
     summary: ClassVar[str] = "every channel decays by gates of the tokens that followed"
     reference: ClassVar[str] = "Averbuch, Pai, fla-org/flash-linear-attention@189b286"
+    sees_turns: ClassVar[bool] = True
     causal_only: ClassVar[bool] = True
 
     def __post_init__(self):

@@ -107,6 +107,11 @@ class Abacus(PositionScheme):
         check_range("max_offset", self.max_offset, least=0, most=LARGEST - 1)
 
     @property
+    def named_symbols(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The digits, and what `base` looks for."""
+        return (("digits", self.digits), *self.base.named_symbols)
+
+    @property
     def rows_differ(self) -> bool:
         """True if each row has an offset of its own, or `base` places it so."""
         return self.per_sequence or self.base.rows_differ

@@ -207,6 +207,11 @@ class PositionScheme(Settings):
         """
         raise _unwritten(self, "position_bound")
 
+    @property
+    def named_symbols(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Its settings that name symbols to look for among tokens, with the symbols."""
+        return ()
+
     def stream_bound(self, stream: str, num_tokens: int) -> int | None:
         """Returns what a stream's ids lie below; None if there is none of that name.
 

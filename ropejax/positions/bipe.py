@@ -110,6 +110,11 @@ class BiPE(PositionScheme):
         if self.max_segment is not None:
             check_range("max_segment", self.max_segment)
 
+    @property
+    def named_symbols(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The separators."""
+        return (("separators", self.separators),)
+
     def position_bound(self, num_tokens: int) -> int:
         """Returns the number of tokens: each may end a segment."""
         return num_tokens

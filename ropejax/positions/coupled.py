@@ -154,6 +154,14 @@ class Coupled(PositionScheme):
             )
 
     @property
+    def named_symbols(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The separators, and the placeholder if it is one."""
+        own = (("separators", self.separators),)
+        if self.placeholder is not None:
+            own += (("placeholder", (self.placeholder,)),)
+        return own
+
+    @property
     def rows_differ(self) -> bool:
         """True if each row has a start of its own."""
         return self.per_sequence and self.random_start

@@ -129,6 +129,14 @@ class CoupledLevels(PositionScheme):
             )
 
     @property
+    def named_symbols(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The separators, and the placeholder if it is one; those of `base`."""
+        own = (("separators", self.separators),)
+        if self.placeholder is not None:
+            own += (("placeholder", (self.placeholder,)),)
+        return own + (() if self.base is None else self.base.named_symbols)
+
+    @property
     def rows_differ(self) -> bool:
         """True if each row has starts of its own, or `base` places it so."""
         own = self.per_sequence and self.random_start

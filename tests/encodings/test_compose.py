@@ -1,5 +1,6 @@
 """Encodings put together: what parts get, what the whole promises, what is refused."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from ropejax.encodings import (
+    ENCODINGS,
     ALiBi,
     Compose,
     CoPE,
@@ -21,13 +23,16 @@ from ropejax.encodings import (
     PoPE,
     ReRoPE,
     Rotary,
+    Sandwich,
+    Shaw,
     TransformerXL,
     VORotary,
     XLNet,
     XPos,
     compose,
 )
-from ropejax.tokens import tokens
+from ropejax.testing.running import example, run
+from ropejax.tokens import Tokens, tokens
 from tests.encodings.rotary_cases import logits, random
 
 DIMS = Dims(2, 2, 8, 16, causal=True)
@@ -266,3 +271,59 @@ def test_a_part_may_be_switched_at_test_time():
         np.where(near, changed, 0), np.where(near, same, 0), atol=1e-5
     )
     assert np.abs(np.where(lag >= 4, changed - same, 0)).max() > 1e-2
+
+
+SEEN = ("rope_bias", "pope", "shaw", "transformer_xl", "xlnet", "deberta", "cope")
+SEEN += ("wall", "path")
+"""Methods that set queries against vectors of their own, or work on their channels."""
+SEEN_LATE = ("shaw", "deberta", "wall", "path")
+"""Those that do so in their product, behind whatever turns queries."""
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_beside_rope_what_sees_turned_queries_is_not_shift_invariant(name):
+    """As the test below measures it, for each method and order."""
+    part = ENCODINGS[name]()
+    assert part.sees_turns == (name in SEEN)
+    for both, seen in (
+        (lambda: compose(rope=Rotary(), x=part), SEEN),
+        (lambda: compose(x=part, rope=Rotary()), SEEN_LATE),
+        (lambda: compose(c=compose(bias=ALiBi(), x=part), rope=Rotary()), SEEN_LATE),
+    ):
+        with contextlib.suppress(ValueError):  # of two parts that claim one hook
+            made = both()
+            assert made.shift_invariant == (part.shift_invariant and name not in seen)
+    assert compose(LogScale(), Shaw()).shift_invariant
+    assert compose(CoPE(), Sandwich()).shift_invariant
+
+
+@pytest.mark.parametrize(
+    ("names", "holds"),
+    [
+        (("rope", "shaw"), False),
+        (("cope", "rope"), True),
+        *(
+            pytest.param(names, holds, marks=pytest.mark.slow)
+            for name in SEEN
+            for names, holds in (
+                (("rope", name), False),
+                ((name, "rope"), name not in SEEN_LATE),
+            )
+            if names not in [("rope", "shaw"), ("cope", "rope")]
+            and names not in [("rope_bias", "rope"), ("pope", "rope")]  # wider views
+        ),
+    ],
+)
+def test_shifting_all_positions_changes_nothing_where_it_is_said(names, holds):
+    both = compose(**{name: ENCODINGS[name]() for name in names})
+    assert both.shift_invariant == holds
+    inputs = example(both)
+    at = jnp.broadcast_to(jnp.arange(inputs["x"].shape[1]), inputs["x"].shape[:2])
+    where = lambda shift: Tokens(
+        index=at, positions=at + shift, valid=at >= 0, consecutive_index=True
+    )
+    attend = jax.jit(lambda where: run(both, inputs, where, implementation="dense"))
+    base, moved = attend(where(0)), attend(where(1000))
+    change = float(jnp.abs(moved - base).max() / jnp.abs(base).max())
+    assert (change < 1e-4) == holds

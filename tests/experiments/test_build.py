@@ -25,6 +25,7 @@ from experiments.building import (
     weighting,
 )
 from experiments.building import build as build_module
+from experiments.building import masks as masks_module
 from experiments.building import mesh as mesh_module
 from experiments.building.build import build
 from experiments.building.methods import make_encoding, make_positions
@@ -160,7 +161,7 @@ def test_every_field_of_the_config_is_read():
         *(f"{field}_options" for field in model_parts.CATALOGUES),
     }
     modules = build_module, blocks, methods, optimizers, progressive, weighting
-    modules += (mesh_module,)
+    modules += mesh_module, masks_module, model_parts
     source = "".join(pathlib.Path(m.__file__).read_text() for m in modules)
     for path in overrides.all_fields(base.get_config()):
         name = path.split(".")[-1]
@@ -241,7 +242,7 @@ def test_every_field_of_the_config_is_read():
         ({"eval__lengths": ""}, "cannot read '' in eval.lengths"),
         ({"eval__buckets": "8,40"}, "the largest of eval.buckets, 40, must hold .* 50"),
         ({"eval__samples": 100}, "eval.draws=8 must divide eval.samples=100"),
-        ({"train__steps": 0}, "train.steps must be at least 1, got 0"),
+        ({"train__steps": -1}, "train.steps must be at least 0, got -1"),
         ({"train__log_every": 0}, "train.log_every must be at least 1, got 0"),
         ({"train__steps": 2**31}, "train.steps must be at most 2147483647, got"),
         ({"train__batch_size": 10**12}, "train.batch_size must be at most 2147483647"),

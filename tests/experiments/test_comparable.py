@@ -281,3 +281,36 @@ def test_what_a_setting_has_beside_its_encoding_is_named():
         "model.output_gate=sigmoid (most: none)"
     ]
     assert unlike_models.unlike_models(cells[:2], configs) == []
+
+
+def test_what_a_title_stands_for_needs_no_note_and_what_goes_beyond_it_has_one():
+    """All of a title have 4 layers; one that was also made wider is named."""
+    deep = {"a": 1, "b": 1, "c": 4, "d": 4, "e": 4}
+    configs = {
+        name: {"model.kind": "encoder", "model.num_layers": n, "model.embed_dim": 8}
+        for name, n in deep.items()
+    }
+    names = {"a": "rope", "b": "fox", "c": "rope", "d": "fox", "e": "alibi"}
+    titles = {"c": "4 layers", "d": "4 layers", "e": "4 layers"}
+    groups = [
+        scored(run, 50, encoding=name, encoding_title="", title=titles.get(run))
+        for run, name in names.items()
+    ]
+    assert unlike_models.unlike_models(cells_of(*groups), configs) == []
+    configs["e"]["model.embed_dim"] = 64
+    assert unlike_models.unlike_models(cells_of(*groups), configs) == [
+        "Reverse String: alibi, consecutive, 4 layers has model.embed_dim=64 (most: 8)"
+    ]
+
+
+def test_two_models_under_one_title_are_told_apart_by_what_differs():
+    kept, _ = _kept(
+        scored("a", 50, title="deep"),
+        scored("b", 60, title="deep"),
+        a={"model": {"num_layers": 4}},
+        b={"model": {"num_layers": 8}},
+    )
+    assert {name: run.setting.label for name, run in kept.items()} == {
+        name: f"RoPE, consecutive, deep, model.num_layers={n}"
+        for name, n in (("a", 4), ("b", 8))
+    }

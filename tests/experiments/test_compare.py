@@ -146,6 +146,43 @@ def test_the_command_compares_folders_and_parts_of_one(tmp_path, capsys):
     assert row["difference"] == pytest.approx(0.4)
 
 
+def test_parts_of_a_study_are_chosen_by_fields_and_named_after_what_differs(
+    tmp_path, capsys
+):
+    configs = {
+        f"{name}{seed}": {
+            "model": {"num_layers": layers, "causal": False},
+            "optim": {"learning_rate": 1e-3},
+            "train": {"seed": seed},
+        }
+        for name, layers in (("a", 2), ("b", 4))
+        for seed in (0, 1)
+    }
+    groups = [*_seeds("a", 50, 52), *_seeds("b", 90, 92)]
+    study = str(store(tmp_path / "one", *groups, configs=configs))
+    same = "--first=optim.learning_rate=1e-3"  # as a number: it is written 0.001
+    parts = ["--first=model.num_layers=2", "--second=model.num_layers='4'"]
+    assert command.main([study, same, *parts]) == 0
+    shown = capsys.readouterr().out
+    assert "RoPE, consecutive, model.num_layers=2" in shown
+    assert "RoPE, consecutive, model.num_layers=4" in shown
+    assert "+40.0" in shown
+    both = [*parts, "--second=train.seed=1", "--second=train.seed=0", "--second=rows>0"]
+    assert command.main([study, *both]) == 0
+    assert "+40.0" in capsys.readouterr().out
+    for slip, said in {
+        "model.num_layer=2": "no field 'model.num_layer'. Did you mean --first=model",
+        "model.num_layers=3": "no run has that. model.num_layers is 2 or 4.",
+        "model.causal=1": "no run has that. model.causal is False.",
+        "model.num_layers >= 2": "asked for by itself, FIELD=VALUE",
+    }.items():
+        assert command.main([study, f"--first={slip}", "--second=model.causal=0"]) == 1
+        assert said in capsys.readouterr().err
+    one = ["--first=model.num_layers=2", "--first=train.seed=0"]
+    other = ["--second=model.num_layers=4", "--second=model.causal=false"]
+    assert command.main([study, *one, *other]) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -35,6 +35,13 @@ LLAMA = {
     "embedding_scale": 1.0,
     "pre_norm": True,
 }
+GEMMA_2 = {
+    **LLAMA,
+    "output_norm": True,
+    "qk_norm": "joint_rms",
+    "attention_scale": 0.3,
+    "readout_options": "cap=5.0",
+}
 NEOX = {"pre_norm": True, "parallel": True, "qkv_bias": True, "out_bias": True}
 
 
@@ -92,9 +99,16 @@ def test_a_layer_of_llama_by_config():
     assert "readout" not in params
 
 
-@pytest.mark.parametrize("kind", ["encoder_decoder", "decoder"])
-def test_every_parameter_of_such_layers_alters_the_logits(kind):
-    model = model_of(**LLAMA, kind=kind)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("encoder_decoder", GEMMA_2),
+        ("decoder", {**GEMMA_2, "embedding_norm": True}),
+        ("decoder", {**GEMMA_2, "pre_norm": False}),
+    ],
+)
+def test_every_parameter_of_such_layers_alters_the_logits(kind, changes):
+    model = model_of(**changes, kind=kind)
     rng = np.random.default_rng(0)
     params = jax.tree.map(
         lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32),
@@ -144,6 +158,14 @@ def test_every_entry_of_a_catalogue_reaches_the_model(field, name, capsys):
             {"kind_options": "block=GAU()", "head_dim": 8},
             "GAU has a head_dim of its own",
         ),
+        ({"attention_scale": 0.0}, "attention_scale must be positive and finite"),
+        (
+            {"attention_scale": 0.5, "qk_norm": "cosine"},
+            "attention_scale=0.5 and CosineNorm both say",
+        ),
+        ({"readout_options": "cap=-1"}, "cap must be positive"),
+        ({"kind": "encoder_decoder", "embedding_norm": True}, "model.embedding_norm"),
+        ({"kind": "lstm", "output_norm": True}, "these would change nothing"),
         ({"parallel": True}, "model.parallel=True: attention and MLP read what enters"),
         ({"kind": "encoder_decoder", **NEOX}, "cross attention stands between"),
         ({"kind_options": "block=GAU()", **NEOX}, "model.parallel=True is of"),
@@ -166,6 +188,9 @@ def test_runs_of_earlier_versions_keep_their_names(tmp_path):
     older = copy.deepcopy(config)
     for field in (
         "parallel",
+        "output_norm",
+        "attention_scale",
+        "embedding_norm",
         "head_dim",
         "qkv_bias",
         "out_bias",

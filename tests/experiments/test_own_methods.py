@@ -11,7 +11,7 @@ from experiments.building.build import build
 from experiments.building.methods import make_encoding
 from experiments.evaluation_sets.content import task_text
 from experiments.running.labels import run_id, run_labels
-from ropejax.masks import Causal, Window
+from ropejax.masks import Causal, Global, Window
 
 OWN = '''
 import dataclasses
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from ropejax.attention import Softmax
 from ropejax.encodings import Rotary
-from ropejax.masks import Causal, Window
+from ropejax.masks import Causal, Full, Mask, Window
 from ropejax.nn import LayerKind
 from ropejax.nn.output_gates import SigmoidGate
 from ropejax.nn.patterns import Alike
@@ -84,9 +84,25 @@ class Near(Alike):
     """Layers that see a window: how to train with a mask of one's own."""
 
     width: int = 4
+    more: Mask = Full()
 
     def __call__(self, encoding, num_layers, *, causal):
-        return (LayerKind(encoding, Causal() & Window(self.width - 1)),)
+        mask = Causal() & Window(self.width - 1)
+        return (LayerKind(encoding, mask if self.more == Full() else mask & self.more),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Even(Mask):
+    """Every second key, or every so many-th one."""
+
+    step: int = 2
+
+    @classmethod
+    def third(cls) -> "Even":
+        return cls(3)
+
+    def pairs(self, i, j):
+        return (j % self.step == 0) | (i < 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +184,30 @@ def test_what_a_model_is_made_of_and_its_lengths_are_named_so_too():
     assert set(lengths.tolist()) == {1, 3, 5}
     with pytest.raises(ValueError, match=r"derives from .*\.Normalizer"):
         build(config_of(model__normalizer="own_methods.OwnNorm"))
+
+
+def test_masks_are_named_so_too_also_in_settings_of_a_pattern():
+    mask = lambda **fields: build(config_of(**fields)).recipe.model.pattern[0].mask
+    made = mask(model__mask="own_methods.Even(step=3) | Window(1)")
+    assert repr(made.parts[0]) == "Even(step=3)"
+    assert mask(model__mask="own_methods.Even.third()") == made.parts[0]
+    narrowed = mask(
+        model__causal=True,
+        model__pattern="own_methods.Near",
+        model__pattern_options="more=own_methods.Even() | Global(1), width=3",
+    )
+    assert narrowed.parts[:2] == (Causal(), Window(2))
+    assert narrowed.parts[2].parts[1] == Global(1)
+    with pytest.raises(ValueError, match="Even has no constructor 'fourth'.*third"):
+        mask(model__mask="own_methods.Even.fourth()")
+    with pytest.raises(ValueError, match="must be an object of class Mask"):
+        mask(model__mask="own_methods.Turned()")
+    with pytest.raises(ValueError, match=r"pattern_options: more must .* got 'Windw'"):
+        mask(
+            model__causal=True,
+            model__pattern="own_methods.Near",
+            model__pattern_options="more=Windw",
+        )
 
 
 def test_compositions_take_them_too():

@@ -79,6 +79,10 @@ def test_roofline_by_hand():
     assert found.links_s == pytest.approx(9 / 450)
     assert found.overlapped_s == found.compute_s
     assert found.in_turn_s == pytest.approx(sum(found))
+    h100, more = HARDWARE["h100"], Operations(products=1e14)
+    updated = made._replace(update_operations=more)
+    later = roofline(updated, shape, h100, "bfloat16").compute_s - found.compute_s
+    assert later == pytest.approx(1e14 / (2 * h100.tflops("float32") * 1e12))
 
 
 @pytest.mark.fast
@@ -100,6 +104,7 @@ def test_a_plan_that_does_not_fit_says_what_would(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["fits"] is True
     assert found["devices"] == 2
+    assert found["update_operations"]["products"] == 0  # Adam's
     assert found["shapes"][0]["operations"]["unbounded_loops"] == 0
 
 

@@ -63,8 +63,11 @@ def test_runs_of_configs_without_the_fields_keep_their_names_and_are_found(tmp_p
     config = workdir.plain(config_with({}))
     earlier = copy.deepcopy(config)
     for name in workdir.ADDED:
-        group, _, field = name.partition(".")
-        del earlier[group][field]
+        group, dot, field = name.partition(".")
+        if dot:
+            del earlier[group][field]
+        else:
+            del earlier[name]
     assert workdir.config_hash(earlier) == workdir.config_hash(config)
     changed = workdir.plain(config_with({"train.progressive_weight": 0.5}))
     assert workdir.config_hash(changed) != workdir.config_hash(config)

@@ -57,8 +57,11 @@ def test_linear_recurrences_are_in_layers_as_transformers_have_them(architecture
     config = deletang.get_config(f"architecture={architecture},task=parity_check")
     config.model.kind_options = "negative=True"
     config.model.update({"mlp_factor": 3, "num_layers": 2, "remat": "full"})
+    config.model.output_norm = True
     model = build(config).recipe.model
     assert isinstance(model, LayeredSpec)
+    layer = jax.eval_shape(model.init, jax.random.key(0))["layers"]
+    assert {"attention_norm", "attention_output_norm", "mlp_output_norm"} < {*layer}
     assert model.mixer == MIXERS[architecture](negative=True)
     assert (model.dims.embed_dim, model.dims.num_layers) == (256, 2)
     assert model.dims.num_heads == (4 if architecture == "delta_net" else 1)
@@ -138,6 +141,9 @@ def test_a_population_of_recurrent_models_knows_its_memory():
         for size in ("mini", "full")
     )
     assert 0 < step_bytes(small) < step_bytes(large)
+    # A recurrent model has no logits of pairs: twice as long is twice as much.
+    longer = dataclasses.replace(large, buckets=tuple(2 * n for n in large.buckets))
+    assert step_bytes(longer) < 2.1 * step_bytes(large)
 
 
 @pytest.mark.fast

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from experiments.report import __main__ as report
+from experiments.report import latex
+from experiments.report import tables as report_tables
 from experiments.results import store as results
 
 TRAIN_MAX, TEST_MAX = 3, 8
@@ -114,7 +116,14 @@ def test_the_command_prints_the_table_and_writes_everything(study, capsys):
     assert len(runs) == 6
     assert np.mean([float(run["score"]) for run in runs]) == pytest.approx(2.275 / 3)
     assert len(_csv(out / "curves.csv")) == 3 * TEST_MAX
-    assert r"\textbf{95.0}" in (out / "scores.tex").read_text()
+    tex = (out / "scores.tex").read_text()
+    assert r"\textbf{95.0}" in tex
+    page = (out / "report.html").read_text()
+    for note in (report_tables.INTERVAL, report_tables.BOLD):
+        assert note in text
+        assert note in page
+        assert latex.text(note) in tex
+    assert {row["interval"] for row in _csv(out / "scores.csv")} == {"range"}
     # the rest was compacted, and the report is the same from shards alone
     assert not list(study.rglob("*.jsonl"))
     assert len(list(study.rglob("*.parquet"))) == 6
@@ -128,6 +137,10 @@ def test_a_part_can_be_chosen_and_the_files_left_alone(study, capsys, tmp_path):
     assert report.main([*arguments, "--no-compact", "--where", where]) == 0
     (row,) = _table(capsys.readouterr().out)
     assert (row["Task"], row["Mean [95%]"]) == ("Bucket Sort", "85.0")
+    both = ["--where=model.layers=2", "--where", "task = 'bucket_sort'"]
+    assert report.main([*arguments, "--no-compact", *both]) == 0
+    (row,) = _table(capsys.readouterr().out)
+    assert (row["Task"], row["Seeds"]) == ("Bucket Sort", "2")
     assert not list((tmp_path / "out").glob("*.png"))
     assert len(list(study.rglob("*.jsonl"))) == 2
 

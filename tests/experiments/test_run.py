@@ -434,9 +434,16 @@ def copied(finished, tmp_path):
     return folder
 
 
-def test_lengths_include_both_ends(copied):
+def test_lengths_include_both_ends_and_a_bar_says_what_is_compiled(copied, monkeypatch):
+    shown = []
+    show = lambda bar, done, figures="": shown.append((done, figures.split("  ")[0]))
+    monkeypatch.setattr("experiments.running.progress.Bar.show", show)
     scores = evaluate_run(copied, lengths_text="7:10", console=QUIET)
     assert list(scores) == [7, 8, 9, 10]
+    (before,) = (at for at, one in enumerate(shown) if one[1].startswith("compiling"))
+    done, said = shown[before]
+    assert said == "compiling for lengths to 10"
+    assert shown[before + 1] == (done + 1, f"length {7 + done}")
     assert {row["length"] for row in results.read(copied).to_pylist()} == set(
         range(1, 11)
     )

@@ -142,3 +142,16 @@ def test_the_interval_is_that_of_a_loop_that_draws_runs():
     ends = means[int(0.025 * len(means))], means[int(0.975 * len(means))]
     found = statistics.bootstrap_interval(values)
     np.testing.assert_allclose(found, ends, atol=0.01 * (max(values) - min(values)))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_the_interval_of_two_or_three_runs_is_their_range(count):
+    values = [0.1, 0.35, 0.5, 0.9, 0.95][:count]
+    found = statistics.spread(values)
+    is_range = np.allclose([found.low, found.high], [values[0], values[-1]])
+    assert is_range == (count <= 3)
+    assert found.interval == ("range" if is_range else "bootstrap 95%")
+    low, high = statistics.difference_interval(values, [0.2, 0.3])
+    is_range = np.allclose([low, high], [values[0] - 0.3, values[-1] - 0.2])
+    assert (statistics.interval_of(count, 2) == "range") == is_range
+    assert statistics.spread([0.5]).interval is None

@@ -7,6 +7,7 @@ import pytest
 
 from experiments import lengths
 from experiments.building import build
+from experiments.report import run_configs
 from experiments.running.workdir import flat
 from experiments.study import sweep
 from experiments.study.cost import Costs
@@ -23,6 +24,29 @@ def runs_of(name, arg):
     runs, merged = sweep.load(f"{FOLDER / name}.py:{arg}")
     assert merged == 0
     return runs
+
+
+NAMED = ("task", "encoding", "positions")
+SMALL = [
+    *(("ruoss2023", f"form={form}") for form in ("mini", "causal", "depth", "draws")),
+    *(("ruoss2023", f"form={form}") for form in ("range", "what_helps", "further")),
+    *(("arithmetic", f"form={form}") for form in ("loops", "mini")),
+    *((name, "form=mini") for name in ("deletang2022", "kazemnejad2023")),
+]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("name", "arg"), SMALL)
+def test_settings_of_a_study_are_told_apart_by_names_and_titles_alone(name, arg):
+    """Else a report would name them after fields: `model.num_layers=4`."""
+    alike = collections.defaultdict(list)
+    for run in runs_of(name, arg):
+        fields = flat(run.config)
+        names = [fields[f"{g}.{part}"] for g in NAMED for part in ("name", "options")]
+        kind = fields["model.kind"]
+        alike[(*names, kind, fields["title"])].append(fields)
+    for key, configs in alike.items():
+        assert run_configs.dividing(configs) == [], key
 
 
 @pytest.mark.fast
@@ -122,7 +146,7 @@ def test_an_ablation_changes_one_thing(form, changed, scale):
         name
         for fields in one_cell[1:]
         for name in fields
-        if fields[name] != one_cell[0][name]
+        if name != "title" and fields[name] != one_cell[0][name]
     }
     assert differing == changed
     assert len(runs[0].evaluations) == (3 if form == "test_positions" else 1)

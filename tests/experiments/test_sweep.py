@@ -286,6 +286,7 @@ def test_a_part_of_a_study_is_chosen_by_fields():
         "task.nam=even_pairs": "no field 'task.nam'.*task.name",
         "task.name=even_pair": "no run of the study has that.*even_pairs",
         "train.seed=7": "train.seed is 0 or 1",
+        "optim.learning_rate=1e-9": "no run of the study has that",
     }.items():
         with pytest.raises(ValueError, match=message):
             select(runs, [condition])

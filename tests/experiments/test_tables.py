@@ -165,7 +165,7 @@ def test_the_matrix_marks_the_highest_and_leaves_absent_cells_a_dash(three_cells
         ["Reverse String", "50.0", "60.0", "95.0"],
     ]
     strong = [[cell.strong for cell in row] for row in rows]
-    assert strong == [[False, False, True, False], [False, False, False, True]]
+    assert strong == [[False] * 4, [False, False, False, True]]  # 91.0 is alone
     text = tables.markdown_matrix(three_cells, tables.mean_text)
     assert "| **90.0 [85.0, 95.0]** |" in text.split("\n")[3]
 
@@ -182,10 +182,48 @@ def test_exact_matches_have_a_table_without_the_token_baseline():
     assert rows[0] == ["Task", "RoPE, consecutive", "RoPE, randomized"]
     assert rows[2:] == [
         ["*regular*", "", ""],
-        ["Reverse String", "**50.0 / 37.5 [25.0, 50.0]**", "–"],
+        ["Reverse String", "50.0 / 37.5 [25.0, 50.0]", "–"],
         ["*context-sensitive*", "", ""],
-        ["Reverse String", "–", "**100.0 / 100.0**"],
+        ["Reverse String", "–", "100.0 / 100.0"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "strong"),
+    [
+        ([(50, 60), (70, 80)], [1]),
+        ([(50, 60), (70, 80), (65, 71)], [1, 2]),  # 71 is within 70 .. 80
+        ([(50, 80), (60, 70)], []),  # nothing is told apart
+        ([(50, 60), (90,)], []),  # one lucky seed is no interval
+        ([(50,), (80, 90)], []),
+        ([(80, 90)], []),
+        ([(0, 0), (0, 0)], []),
+        ([(10, 90), (1, 2), (20, 30)], [0, 2]),
+    ],
+)
+def test_what_is_bold_is_told_apart_from_what_is_not(scores, strong):
+    cells = cells_of(
+        *(
+            scored(f"{at}-{seed}", right, seed=seed, encoding=f"e{at}")
+            for at, of_one in enumerate(scores)
+            for seed, right in enumerate(of_one)
+        )
+    )
+    ((_, _, *texts),) = tables.matrix(cells, tables.best_text)
+    assert [at for at, one in enumerate(texts) if one.strong] == strong
+
+
+def test_bold_of_exact_matches_is_by_exact_matches():
+    """Tokens say nothing here: all settings have the same."""
+    groups = [
+        scored(f"{name}{seed}", 50, seed=seed, encoding=name, exact=exact)
+        for name, exacts in (("e", (1, 2)), ("f", (3, 4)))
+        for seed, exact in enumerate(exacts)
+    ]
+    cells = cells_of(*groups)
+    text = tables.markdown_matrix(cells, tables.exact_text, figure="exact_match")
+    assert "**100.0 / 87.5 [75.0, 100.0]**" in text
+    assert text.count("**") == 2
 
 
 def test_csv_and_json_hold_the_unrounded_figures(three_cells):
@@ -195,6 +233,7 @@ def test_csv_and_json_hold_the_unrounded_figures(three_cells):
     assert [float(row["best"]) for row in back] == [row["best"] for row in rows]
     assert back[0]["std"] == back[0]["low"] == ""
     assert float(back[2]["std"]) == pytest.approx(0.05)
+    assert [row["interval"] for row in back] == ["", "range", "range"]
     runs = records.run_records([run for cell in three_cells for run in cell.runs])
     scores = {row["run_id"]: row["score"] for row in runs}
     assert scores["randomized1"] == pytest.approx(0.9)

@@ -7,6 +7,7 @@ import pytest
 from configs import base
 from experiments.building import build
 from experiments.report import naming, placing, summaries, tables
+from experiments.results import records
 from experiments.running import labels, workdir
 from ropejax.nn.recurrent import RECURRENT
 from tests.experiments.evaluation_rows import cells_of, runs_of, scored
@@ -192,6 +193,39 @@ def test_the_order_of_a_sweep_goes_before_the_published_one(tmp_path):
     sweeps = placing.sweeps_of([tmp_path / "results", tmp_path / "none" / "results"])
     assert sweeps == [["x", "t5", "none"]]
     assert _order(placing.placed(runs, sweeps)) == ["t5", "none", "rope"]
+
+
+def test_a_title_of_the_run_is_a_setting_of_its_own_in_the_order_of_the_sweep():
+    """Four layers at another learning rate are no further run of the plain setting."""
+    runs = runs_of(
+        scored("a", 50),
+        scored("b", 90, title="wide"),
+        scored("c", 60, title="4 layers", learning_rate=2e-3),
+        scored("d", 70, title="4 layers", learning_rate=2e-3, seed=1),
+    )
+    cells = summaries.group_cells(runs)
+    labels_ = [cell.setting.label for cell in cells]
+    plain = "RoPE, consecutive"
+    assert labels_ == [plain, f"{plain}, 4 layers", f"{plain}, wide"]
+    assert [cell.best for cell in cells] == [0.5, 0.7, 0.9]
+    moved = placing.placed(runs, [["b", "c", "a", "d"]])
+    titles = [s.title for s in summaries.settings_of(summaries.group_cells(moved))]
+    assert titles == ["wide", "4 layers", ""]
+    names, shared = naming.named_apart([cell.setting for cell in cells])
+    assert shared == "RoPE"
+    assert names[cells[1].setting] == "consecutive, 4 layers"
+    assert records.cell_records(cells)[1]["title"] == "4 layers"
+
+
+def test_a_run_has_the_title_of_its_config_and_keeps_its_name():
+    config = workdir.plain(base.get_config())
+    named = config | {"title": "4 layers"}
+    experiment = build.build(config)
+    assert labels.run_labels(named, experiment)["title"] == "4 layers"
+    assert labels.run_labels(config, experiment)["title"] is None
+    old = {name: value for name, value in config.items() if name != "title"}
+    ids = {labels.run_id(one) for one in (config, named, workdir.completed(old))}
+    assert len(ids) == 1
 
 
 def test_a_task_may_have_a_title_of_its_own_and_its_runs_keep_their_name():

@@ -25,7 +25,7 @@ def config_with(**changes):
 
 def model_of(config):
     task = make_task(config)
-    return task, make_model(config, task, make_encoding(config, task))
+    return task, make_model(config, task)
 
 
 def shown(config):

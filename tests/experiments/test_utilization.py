@@ -8,6 +8,7 @@ import pytest
 from experiments.plan.counting import model_operations, step_operations
 from experiments.running.utilization import Utilization, utilization_here
 from ropejax.nn.remat import REMATS
+from ropejax.training import applying
 from ropejax.training.progressive import ProgressiveLoss
 from tests.experiments.small_recipe import recipe
 
@@ -53,6 +54,17 @@ def test_utilization_is_products_by_hand_over_the_peak(remat):
     assert utilization_here(made) is None  # the peak of this processor is not known
     again = step_operations(made, 6).products / by_hand(made)
     assert again == pytest.approx(1) if remat == "none" else again > 1.01
+
+
+def test_logits_that_are_read_in_stretches_are_made_twice_and_counted_once(monkeypatch):
+    """A step makes them again for its gradient, but not on a mesh that cuts rows."""
+    made = remade()
+    spread = recipe(length=6, layers=1, sizes={"data": 8})
+    readout = 2 * 16 * 12 * 32 * made.model.num_outputs  # rows, tokens, width
+    monkeypatch.setattr(applying, "LOGITS_BYTES", 4 * 16 * 3 * made.model.num_outputs)
+    assert model_operations(made, 6).products == by_hand(made)
+    assert step_operations(made, 6).products == by_hand(made) + readout
+    assert step_operations(spread, 6).products == by_hand(made)
 
 
 def test_loops_without_gradient_count_forwards_only():
