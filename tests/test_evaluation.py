@@ -9,17 +9,22 @@ import numpy as np
 import pytest
 
 from ropejax import evaluation
-from ropejax.encodings import Learned, Sinusoidal
+from ropejax.encodings import Dims, Learned, Rotary, Sinusoidal
 from ropejax.evaluation import evaluate, evaluate_length
 from ropejax.evaluation_members import evaluate_members
 from ropejax.evaluation_parts import LOGITS_BYTES, rows_a_program
-from ropejax.nn import LayerKind
+from ropejax.masks import Causal
+from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.nn.recurrent import LSTM, DeltaNet, LayeredSpec, Mamba, RecurrentSpec
 from ropejax.positions import Abacus, Consecutive, EqualMean, Randomized, Shifted
-from ropejax.tasks import BucketSort
+from ropejax.positions.base import Placement
+from ropejax.tasks import Batch, BucketSort
 from ropejax.training import init_state
-from ropejax.training.losses import batch_sums
-from ropejax.training.step import apply_model
+from ropejax.training.applying import apply_and_read
+from ropejax.training.losses import Sums, batch_sums
 from tests.training.tiny import tiny_recipe
+
+BITS = Abacus(digits=(0, 1), max_offset=0)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +37,7 @@ def trained():
 def test_few_programs_serve_all_lengths_and_none_is_compiled_twice(trained):
     """Fault B18: lengths 1 to 64 in buckets of 16 take four programs, then none."""
     recipe, params = trained
+    seen = []
     run = lambda: evaluate(
         recipe.model,
         params,
@@ -41,9 +47,14 @@ def test_few_programs_serve_all_lengths_and_none_is_compiled_twice(trained):
         samples=2,
         draws=1,
         buckets=(16, 32, 48, 64),
+        on_length=lambda score: seen.append(score.length),
+        on_bucket=lambda bucket: seen.append(f"to {bucket}"),
     )
     before = evaluate_length._cache_size()
     first = run()
+    assert seen[:2] == ["to 16", 1]  # said before the program is compiled
+    assert seen[16:19] == [16, "to 32", 17]
+    assert seen[-17::16] == ["to 64", 64]
     assert evaluate_length._cache_size() - before == 4
     assert run() == first
     assert evaluate_length._cache_size() - before == 4
@@ -106,7 +117,8 @@ def test_counts_equal_the_model_run_by_hand(trained):
     data_rng, _ = jax.random.split(rng)
     batch = recipe.task.sample(data_rng, jnp.full((16,), 5), max_length=5)
     place = Consecutive()(rng, batch.lengths, num_tokens=10)
-    sums = batch_sums(apply_model(recipe.model, params, batch, place), batch)
+    told = apply_and_read(recipe.model, params, batch, place)
+    sums = batch_sums(told, batch)
     counted = (score.outputs, score.correct, score.scored, score.exact, score.rows)
     assert counted == tuple(int(x) for x in sums[1:])
     assert score.accuracy == score.correct / score.scored
@@ -169,6 +181,49 @@ def test_blind_predictor_of_coin_flips_is_chance_even_from_few_rows(trained):
     assert abs(blind / scored - 0.5) < 5 * 0.5 / np.sqrt(scored / 4)
 
 
+def test_counts_of_a_length_are_exact_beyond_what_a_float32_counts(
+    trained, monkeypatch
+):
+    """97 rows, counted one by one, of 2^24 + 1 symbols in all; all but 97 are right."""
+    rows, symbols = 97, (2**24 + 1) // 97
+    a_row = Sums(*map(jnp.float32, (0.5, symbols, symbols - 1, symbols, 0, 1)))
+    monkeypatch.setattr(evaluation, "batch_sums", lambda told, batch: a_row)
+    monkeypatch.setattr(evaluation, "LOGITS_BYTES", 1)  # one row at a time
+    evaluate_length.clear_cache()
+    recipe, params = trained
+    what = recipe.model, params, recipe.task, Consecutive(), [2]
+    (score,) = evaluate(*what, samples=rows, draws=1).values()
+    assert rows * symbols == 2**24 + 1
+    assert (score.scored, score.outputs) == (2**24 + 1, 2**24 + 1)
+    assert (score.correct, score.rows) == (2**24 + 1 - rows, rows)
+    assert score.loss == rows / 2
+    evaluate_length.clear_cache()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("cell", [DeltaNet(), Mamba(), LSTM()])
+def test_models_without_attention_are_scored_many_long_rows_at_once(cell):
+    """Logits of 8 heads over 2,000 tokens would leave room for less than one row."""
+    dims, length, rows = Dims(8, 8, 8, 64, 2, causal=True), 2000, 8
+    model = TransformerSpec(
+        3, 2, dims, BlockSettings(256), (LayerKind(Rotary(), Causal()),)
+    )
+    linear = RecurrentSpec(3, 2, cell, units=64)
+    if not isinstance(cell, LSTM):
+        linear = LayeredSpec(3, 2, dims, BlockSettings(256), cell)
+    symbols = jnp.zeros((rows, length), jnp.int32)
+    seen = symbols == 0
+    batch = Batch(symbols, symbols, seen, seen, jnp.full(rows, length))
+
+    def parts(spec):
+        reader = evaluation._Reader(spec, None, None)
+        count = lambda reader, some, where: some.tokens[0, 0]
+        where = {"num_outputs": 2, "budget": LOGITS_BYTES}
+        return reader.in_parts(count, batch, Placement(), **where).shape
+
+    assert (parts(model), parts(linear)) == ((8,), (1,))
+
+
 @pytest.mark.fast
 def test_rows_a_program_divide_the_rows_and_fit():
     for rows, tokens in ((64, 1000), (64, 41), (60, 300), (7, 2000)):
@@ -219,7 +274,7 @@ def test_what_cannot_be_scored_is_refused_before_compiling(trained, change, mess
         (Learned(16), Shifted(10), "shifted positions up to 19, .* below 16 only"),
         (Learned(9), Consecutive(), "5 symbols are 10 tokens, .* below 9 only; train"),
         (Learned(16), EqualMean(), "positions without bound, .* below 16 only"),
-        (Learned(9, stream="digit"), Abacus(max_offset=0), "digits up to 10, but a"),
+        (Learned(9, stream="digit"), BITS, "digits up to 10, but a"),
         (Sinusoidal(), Randomized(64, per_layer=True), "no layer reads positions"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from ropejax.encodings import Dims
 from ropejax.evaluation import evaluate, evaluate_length
+from ropejax.masks import Causal
 from ropejax.nn import TransformerSpec
 from ropejax.nn.decoder_greedy import decode_batch
 from ropejax.positions import Consecutive, Randomized
@@ -67,6 +68,7 @@ def trained():
         recipe.model,
         num_symbols=task.num_symbols,
         dims=recipe.model.dims._replace(causal=True),
+        pattern=(recipe.model.pattern[0]._replace(mask=Causal()),),
         settings=dataclasses.replace(recipe.model.settings, pre_norm=True),
     )
     assert isinstance(spec, TransformerSpec)

@@ -17,9 +17,14 @@ def test_members_scored_together_have_the_scores_that_each_has_alone():
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *params)
     what = (recipe.task, recipe.positions, [3, 8])
     how = {"samples": 64, "draws": 2, "buckets": (8,)}
-    seen = []
+    seen, buckets = [], []
     together = evaluate_members(
-        recipe.model, stacked, *what, on_length=seen.append, **how
+        recipe.model,
+        stacked,
+        *what,
+        on_length=seen.append,
+        on_bucket=buckets.append,
+        **how,
     )
     for at in range(3):
         alone = evaluate(recipe.model, params[at], *what, **how)
@@ -29,6 +34,7 @@ def test_members_scored_together_have_the_scores_that_each_has_alone():
             assert one._replace(loss=0) == score._replace(loss=0)
             np.testing.assert_allclose(one.loss, score.loss, rtol=1e-5)
     assert len({together[at][8].loss for at in range(3)}) == 3
+    assert buckets == [8]  # before one program for both lengths
     assert seen == [[scores[length] for scores in together] for length in (3, 8)]
 
     mesh = make_mesh({"population": 2, "data": 2, "tensor": 2})  # the third has a copy

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ropejax.evaluation import evaluate
+from ropejax.masks import Causal
 from ropejax.nn import NO_SYMBOL, decode_batch, likeliest
 from ropejax.positions import Consecutive
 from ropejax.tasks import Autoregressive
@@ -24,7 +25,9 @@ def causal(recipe):
     """The same model and task, with answers that are read back."""
     task = Autoregressive(recipe.task)
     dims = recipe.model.dims._replace(causal=True)
-    spec = dataclasses.replace(recipe.model, num_symbols=task.num_symbols, dims=dims)
+    pattern = (recipe.model.pattern[0]._replace(mask=Causal()),)
+    changes = {"num_symbols": task.num_symbols, "dims": dims, "pattern": pattern}
+    spec = dataclasses.replace(recipe.model, **changes)
     return dataclasses.replace(recipe, model=spec, task=task)
 
 

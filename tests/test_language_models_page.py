@@ -15,6 +15,7 @@ def test_the_blocks_run_in_order(capsys):
     shown = capsys.readouterr().out
     assert "(2, 40, 50)" in shown
     assert "(2, 9)" in shown
+    assert re.search(r"^ 40 tokens: \d\.\d\d found, \d+\.\d nats$", shown, re.MULTILINE)
     within = re.findall(r"^(.{26}) +(\d+\.\d\d) +(\d+\.\d\d)$", shown, re.MULTILINE)
     losses = {name.strip(): (own, beyond) for name, own, beyond in within}
     assert losses.keys() == names["models"].keys()
@@ -22,10 +23,11 @@ def test_the_blocks_run_in_order(capsys):
     trained = losses["as trained"]
     assert losses["log n"][0] == trained[0]
     assert all(losses[name] != trained for name in losses if name != "as trained")
+    assert "llama {'rope_type': 'yarn', 'factor': 4.0" in shown
 
 
 def test_the_page_has_its_blocks_and_links():
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 10
     targets = set(re.findall(r"\]\((?!http)([^)#]+)\)", PAGE))
     assert targets == {"attention.md", "masks.md", "runs.md"}
     for target in targets:

@@ -35,7 +35,8 @@ DIMS = Dims(8, 4, 16, 96, num_layers=3, causal=True)
 
 def spec_of(encoding, dims=DIMS, **settings):
     settings = BlockSettings(mlp_dim=384, pre_norm=True, **settings)
-    return TransformerSpec(10, 6, dims, settings, (LayerKind(encoding),))
+    kind = LayerKind(encoding, masks.Causal())
+    return TransformerSpec(10, 6, dims, settings, (kind,))
 
 
 def test_one_axis_may_be_the_rest_of_the_devices():
@@ -303,7 +304,7 @@ def test_a_sequence_is_padded_to_divide():
         (
             "ulysses",
             "rope",
-            {"mask": masks.PerHead((masks.Causal(), masks.Window(2)) * 4)},
+            {"mask": masks.PerHead((masks.Causal(), masks.Window(2, 0)) * 4)},
             "differs from head to head",
         ),
     ],
@@ -312,7 +313,7 @@ def test_attention_that_cannot_be_spread_so_is_refused(
     form, encoding, changes, message
 ):
     """At once, and not when the program is traced, with a run's folder half made."""
-    changes = {"dims": DIMS, "mask": None} | changes
+    changes = {"dims": DIMS, "mask": masks.Causal()} | changes
     dims, mask = changes.pop("dims"), changes.pop("mask")
     spec = spec_of(ENCODINGS[encoding](), dims, **changes)
     spec = dataclasses.replace(

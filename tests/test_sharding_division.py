@@ -8,6 +8,7 @@ import math
 import pytest
 
 from ropejax.encodings import ENCODINGS, Dims
+from ropejax.masks import Causal
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
 from ropejax.sharding import (
     MESH_AXES,
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.fast
 def spec_of(heads, kv_heads, width):
     dims = Dims(heads, kv_heads, 8, width, num_layers=1, causal=True)
     settings = BlockSettings(mlp_dim=4 * width)
-    return TransformerSpec(4, 4, dims, settings, (LayerKind(ENCODINGS["rope"]()),))
+    kind = LayerKind(ENCODINGS["rope"](), Causal())
+    return TransformerSpec(4, 4, dims, settings, (kind,))
 
 
 def suggestions(message: str) -> list[dict[str, int]]:

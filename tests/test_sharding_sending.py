@@ -5,15 +5,18 @@ import dataclasses
 import jax
 import pytest
 
-from experiments.plan import sending
+from experiments.plan import sending, updating
 from experiments.plan.costs import make_plan
 from ropejax import masks
 from ropejax.attention import AdaptiveTemperature
 from ropejax.encodings import ENCODINGS, Dims
 from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.nn.token_shifts import KVShift, ShortConvolution
 from ropejax.positions import Consecutive
 from ropejax.sharding import Rules, Sharding, make_mesh
-from ropejax.training import Fixed, Recipe
+from ropejax.training import Fixed, Recipe, init_state
+from ropejax.training.muon import Muon
+from ropejax.training.optimizer_numbers import Numbers
 from tests.collectives import gradient_program, sent_bytes
 from tests.training.tiny import tiny_recipe
 
@@ -26,6 +29,7 @@ def recipe_on(
     sizes,
     form="ring",
     rules=None,
+    order="consecutive",
     *,
     encoding="rope",
     kv_heads=4,
@@ -49,7 +53,7 @@ def recipe_on(
         buckets=(task_length,),
         curriculum=Fixed(task_length),
         positions=Consecutive(),
-        sharding=Sharding(mesh(sizes), Rules.of(rules or {}), form),
+        sharding=Sharding(mesh(sizes), Rules.of(rules or {}), form, order),
     )
 
 
@@ -66,8 +70,16 @@ def told(recipe) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("form", "changes"),
     [
-        ("all_gather", {"kv_heads": 2, "remat": "full"}),
+        ("all_gather", {"kv_heads": 2, "remat": "full", "token_shift": KVShift()}),
         ("ulysses", {}),
+        pytest.param(
+            "all_gather", {"token_shift": ShortConvolution()}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "ring",
+            {"order": "zigzag", "remat": "full", "token_shift": KVShift()},
+            marks=pytest.mark.slow,
+        ),
         pytest.param("ring", {}, marks=pytest.mark.slow),
         pytest.param("ring", {"encoding": "rerope"}, marks=pytest.mark.slow),
         pytest.param(
@@ -140,3 +152,56 @@ def test_changed_rules_change_what_is_sent():
 def test_rules_that_leave_it_to_the_compiler_are_refused(sizes, rules, message):
     with pytest.raises(ValueError, match=message):
         make_plan(recipe_on(sizes, rules=rules))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "others"),
+    [
+        ({"fsdp": 8}, 0),
+        # What attention returns, its rows cut over 2 devices, the compiler for CPUs
+        # multiplies in another way, which sends more.
+        pytest.param({"fsdp": 4, "tensor": 2}, 0.1, marks=pytest.mark.slow),
+        pytest.param({"data": 8}, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_an_update_of_muon_sends_and_computes_what_is_told(sizes, others):
+    """Newton-Schulz iterations, whose matrices are cut as parameters are."""
+    optimizer = Muon()(1e-3, Numbers(1e-3))
+    recipe = dataclasses.replace(recipe_on(sizes), optimizer=optimizer)
+    program = update_program(recipe)
+    expected = sum(size for _, size in updating.update_sent(recipe, recipe.sharding))
+    sent = sum(sent_bytes(program.as_text()).values())
+    assert sent == pytest.approx(expected, rel=0.01 + others)
+    counted = updating.update_operations(recipe, recipe.sharding)
+    compiled = 8 * program.cost_analysis()["flops"]
+    assert compiled == pytest.approx(counted.total, rel=0.02 + others)
+    # By hand: of matrices 64 x 64 and 64 x 256, five iterations in each layer.
+    iteration = 4 * (4 + 2) * WIDTH**3 + 2 * (16 + 2) * WIDTH**3
+    alone = updating.update_operations(recipe, None)
+    assert alone.products == 5 * LAYERS * iteration
+    told_with, without = told(recipe), told(recipe_on(sizes))
+    assert sum(told_with.values()) - sum(without.values()) == pytest.approx(expected)
+
+
+def test_adam_sends_nothing_of_its_own():
+    recipe = recipe_on({"fsdp": 8})
+    assert list(updating.update_sent(recipe, recipe.sharding)) == []
+    assert updating.update_operations(recipe, recipe.sharding).products == 0
+
+
+def update_program(recipe):
+    """An optimizer's update of parameters and state as they are placed."""
+    spec, sharding, optimizer = recipe.model, recipe.sharding, recipe.optimizer
+    state = jax.eval_shape(
+        lambda: init_state(dataclasses.replace(recipe, sharding=None), 0)
+    )
+    where = sharding.state(spec, state)
+    as_placed = lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s)
+    params = jax.tree.map(as_placed, state.params, where.params)
+    moments = jax.tree.map(as_placed, state.opt_state, where.opt_state)
+    out = where.params, where.opt_state
+    return (
+        jax.jit(optimizer.update, out_shardings=out)
+        .lower(params, moments, params)
+        .compile()
+    )

@@ -12,6 +12,7 @@ from ropejax.attention.later_keys import later_key_seen
 from ropejax.attention.normalizers import Normalizer
 from ropejax.attention.reach import check_reach
 from ropejax.attention.visibility import (
+    VALUES_WANTED,
     check_part,
     check_shown,
     check_sides,
@@ -128,13 +129,6 @@ def check_tokens(q, k, encoding: Encoding, query: Tokens, key: Tokens) -> None:
     check_reach(query, key)
 
 
-_VALUES_WANTED = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-)
-
-
 def check_mask(mask, q, query: Tokens, key: Tokens) -> None:
     """Raises ValueError for what is no mask, or one of other pairs or heads."""
     if mask is None:
@@ -143,12 +137,12 @@ def check_mask(mask, q, query: Tokens, key: Tokens) -> None:
         raise ValueError(
             "mask must be a mask of ropejax.masks or a function of (query, key), got "
             f"{type(mask).__name__}; padding and segments belong into Tokens. An array "
-            "[T, S] of booleans is lambda query, key: "
-            "array[query.index[:, :, None], key.index[:, None, :]][:, None]."
+            "[T, S] of booleans is lambda query, key: jnp.asarray(array)"
+            "[query.index[:, :, None], key.index[:, None, :]][:, None]."
         )
     try:
         shown = jax.eval_shape(mask, *shapes_of((query, key)))
-    except _VALUES_WANTED:
+    except VALUES_WANTED:
         return  # a function that looks at values, which the engine may know
     check_shown(mask, shown, (q.shape[0], q.shape[2], query.length, key.length))
 

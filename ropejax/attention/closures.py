@@ -9,6 +9,7 @@ and one that closes over them is refused.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
+from ropejax.attention.visibility import asked
 from ropejax.masks import Mask
 from ropejax.tokens import Tokens
 
@@ -42,16 +44,16 @@ def opened(mask, query: Tokens, key: Tokens) -> Opened:
     """
     if mask is None or isinstance(mask, Mask):
         return Opened(lambda closed: mask, [])
-    made = jax.make_jaxpr(mask)(query, key)
+    made = jax.make_jaxpr(functools.partial(asked, mask))(query, key)
     if not any(isinstance(x, jax.core.Tracer) for x in made.consts):
         return Opened(lambda closed: mask, [])
 
     def of(closed):
-        def asked(query, key):
+        def shown(query, key):
             run = jaxpr_as_fun(ClosedJaxpr(made.jaxpr, closed))
             return run(*jax.tree.leaves((query, key)))[0]
 
-        return asked
+        return shown
 
     return Opened(of, [jax.lax.stop_gradient(x) for x in made.consts])
 

@@ -14,6 +14,7 @@ arrays itself (`ropejax.attention.spread`).
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -32,6 +33,7 @@ from ropejax.attention.choice import (
 from ropejax.attention.dense import dense
 from ropejax.attention.gather import gathered, gathered_tokens
 from ropejax.attention.keys import ordered_for
+from ropejax.attention.visibility import asked
 from ropejax.settings import Settings
 from ropejax.tokens import Tokens
 
@@ -269,7 +271,8 @@ def differs_by_head(mask, query: Tokens, key: Tokens) -> bool:
     """Returns True if a mask is not the same for all heads."""
     if mask is None:
         return False
-    return jax.eval_shape(mask, *axes.shapes_of((query, key))).shape[1] > 1
+    shown = functools.partial(asked, mask)
+    return jax.eval_shape(shown, *axes.shapes_of((query, key))).shape[1] > 1
 
 
 def _check_alike(mask, query: Tokens, key: Tokens) -> None:

@@ -2,6 +2,7 @@
 
 import numbers
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -24,12 +25,13 @@ def visible_pairs(query: Tokens, key: Tokens, mask=None) -> Bool[Array, "B N T S
 
     Raises:
         ValueError: if one side alone has segments, rows do not fit each other, or the
-            mask returns something else than booleans of these pairs.
+            mask returns something else than booleans of these pairs, or computes with
+            NumPy on what is traced.
     """
     check_sides(query, key)
     visible = jnp.ones((1, 1, query.length, key.length), bool)
     if mask is not None:
-        shown = mask(query, key)
+        shown = asked(mask, query, key)
         check_shown(mask, shown, (None, None, query.length, key.length))
         visible &= shown
     if key.valid is not None:
@@ -37,6 +39,30 @@ def visible_pairs(query: Tokens, key: Tokens, mask=None) -> Bool[Array, "B N T S
     if query.segments is not None and key.segments is not None:
         visible &= query.segments[:, None, :, None] == key.segments[:, None, None, :]
     return visible
+
+
+VALUES_WANTED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+"""What JAX raises where a function looks at a value that is traced."""
+
+
+def asked(mask, query: Tokens, key: Tokens):
+    """Returns what a mask says of queries and keys.
+
+    Raises:
+        ValueError: if it is a function that looks at values, which are traced here.
+    """
+    try:
+        return mask(query, key)
+    except VALUES_WANTED as error:
+        raise ValueError(
+            f"the mask {mask} looks at values of its tokens, which are traced here; "
+            "compute with jax.numpy, and make an array of NumPy's that it reads "
+            "jnp.asarray(array)."
+        ) from error
 
 
 def times_rows(

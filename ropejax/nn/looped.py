@@ -43,8 +43,14 @@ class LoopSpan(Settings):
     most: int
 
 
-def check_loops(loops: int, injection: str) -> None:
-    """Raises ValueError unless the settings of a looped model mean something."""
+def check_loops(loops: int, injection: str, num_layers: int) -> None:
+    """Raises ValueError unless the settings of a looped model mean something.
+
+    Args:
+        loops: how often all layers are applied.
+        injection: where the embedded input is added again.
+        num_layers: layers of a loop.
+    """
     if loops < 1:
         raise ValueError(f"loops must be at least 1, got {loops}.")
     check_choice("input_injection", injection, INJECTIONS)
@@ -52,6 +58,11 @@ def check_loops(loops: int, injection: str) -> None:
         raise ValueError(
             'input_injection="loop" adds nothing to a single loop; set loops=2 or '
             'more, or input_injection="layer".'
+        )
+    if injection == "layer" and loops * num_layers == 1:
+        raise ValueError(
+            'input_injection="layer" adds nothing before the first layer, and there is '
+            'no other; set num_layers or loops to 2 or more, or leave it at "none".'
         )
 
 

@@ -63,24 +63,31 @@ class Request:
     blocks: tuple[int, int]
 
 
-def request(seed: int) -> Request:
-    """Returns the request of a seed."""
+def request(seed: int, lengths: tuple[int, ...] = (1, 7, 20)) -> Request:
+    """Returns the request of a seed.
+
+    Args:
+        seed: any number.
+        lengths: what the number of tokens is drawn from.
+    """
     rng = np.random.default_rng(seed)
     while True:
-        encoding, normalizer = _encoding(rng), _one_of(rng, NORMALIZERS)
-        length = int(rng.choice([1, 7, 20]))
+        method, normalizer = encoding(rng), _one_of(rng, NORMALIZERS)
+        length = int(rng.choice(lengths))
         heads, kv_heads = _one_of(rng, [(4, 2), (2, 1), (3, 3)])
         rule = None if rng.random() < 0.1 else mask(rng, length, heads)
-        causal = encoding.causal_only or normalizer.causal_only or rng.random() < 0.5
+        causal = method.causal_only or normalizer.causal_only or rng.random() < 0.5
         if causal:
             rule = masks.Causal() if rule is None else rule & masks.Causal()
         dims = Dims(heads, kv_heads, 8, 12, causal=bool(causal))
-        axes, kinds = _axes(encoding), ["in order", "gaps", "any", "repeated"]
-        if encoding.position_limit is None:
+        axes, kinds = _axes(method), ["in order", "gaps", "any", "repeated"]
+        if method.position_limit is None:
             kinds += ["negative", "fractions"]
+        if method.by_distance and axes == 1:
+            kinds += ["distances"]
         fewer = not normalizer.needs_earlier_queries and rng.random() < 0.5
         made = Request(
-            encoding=encoding,
+            encoding=method,
             normalizer=normalizer,
             mask=rule,
             dims=dims,
@@ -94,7 +101,7 @@ def request(seed: int) -> Request:
             blocks=_one_of(rng, [(3, 4), (8, 5), (5, 2)]),
         )
         try:
-            encoding.check(dims)
+            method.check(dims)
         except ValueError:
             continue
         if axes is not None:
@@ -132,6 +139,7 @@ def arrays(of: Request, seed: int) -> tuple[dict, Tokens]:
         valid=rng.random(shape) < 0.8,
         streams=ids
         | {name: rng.integers(0, 2, shape, np.int32) for name in (MARKS, "segment")},
+        distances=_distances(of, rng),
     )
     return content, where
 
@@ -181,16 +189,17 @@ def _one_of(rng, things):
     return things[int(rng.integers(len(things)))]
 
 
-def _encoding(rng, alone: bool = False) -> Encoding:
+def encoding(rng, alone: bool = False) -> Encoding:
+    """Returns an encoding, often with other settings, or two that go together."""
     if not alone and rng.random() < 0.4:
-        parts = {name: _encoding(rng, alone=True) for name in ("one", "two")}
+        parts = {name: encoding(rng, alone=True) for name in ("one", "two")}
         try:
             return compose(**parts)
         except ValueError:  # two products, mixes or carries
-            return _encoding(rng)
-    encoding = ENCODINGS[_one_of(rng, list(ENCODINGS))]()
-    changed = list(variants(encoding))
-    return _one_of(rng, changed) if changed and rng.random() < 0.5 else encoding
+            return encoding(rng)
+    method = ENCODINGS[_one_of(rng, list(ENCODINGS))]()
+    changed = list(variants(method))
+    return _one_of(rng, changed) if changed and rng.random() < 0.5 else method
 
 
 def _axes(encoding: Encoding) -> int | None:
@@ -214,6 +223,7 @@ def _positions(of: Request, rng):
         1, -1, *[1] * (of.axes > 1)
     )
     made = {
+        "distances": np.zeros(shape),
         "in order": np.broadcast_to(steps % most, shape),
         "gaps": np.sort(rng.integers(0, most, shape), axis=1),
         "any": rng.integers(0, most, shape),
@@ -222,6 +232,15 @@ def _positions(of: Request, rng):
         "fractions": np.sort(most * rng.random(shape), axis=1),
     }[of.positions]
     return made.astype(np.float32 if of.positions == "fractions" else np.int32)
+
+
+def _distances(of: Request, rng):
+    """A table of distances, or None: increasing from 0, for each row or for all."""
+    if of.positions != "distances":
+        return None
+    steps = rng.integers(1, 4, (of.rows, of.num_tokens + 1), np.int32)
+    steps[:, 0] = 0
+    return np.cumsum(steps, axis=1, dtype=np.int32)
 
 
 def mask(rng, length: int, heads: int, depth: int = 2) -> masks.Mask:

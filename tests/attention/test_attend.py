@@ -60,10 +60,11 @@ def test_an_array_is_a_mask_by_way_of_the_function_that_its_refusal_names(
     implementation,
 ):
     values = np.arange(5.0)[:, None]
-    array = jnp.tril(jnp.ones((5, 5), bool))
+    array = np.tril(np.ones((5, 5), bool))
     with pytest.raises(ValueError, match="of booleans is") as refused:
         zeros_attend(values, 5, 5, 0, array)
-    mask = eval(str(refused.value).partition(" of booleans is ")[2].rstrip("."), vars())
+    told = str(refused.value).partition(" of booleans is ")[2].rstrip(".")
+    mask = eval(told, {"array": array, "jnp": jnp})
     settings = {"implementation": implementation, "block_q": 2, "block_k": 2}
     got = zeros_attend(values, 5, 5, 0, mask, **settings)
     np.testing.assert_allclose(got[:, 0], [0, 0.5, 1, 1.5, 2], atol=1e-6)

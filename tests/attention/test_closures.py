@@ -47,6 +47,26 @@ def queries():
 BLOCKS = {"block_q": 4, "block_k": 2}
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("engine", ["dense", "blockwise", "ring"])
+def test_a_mask_that_reads_an_array_of_numpy_is_told_what_to_do(engine):
+    """Such an array has no entries at traced indices; that of jax.numpy has."""
+    shown = np.tril(np.ones((LENGTH, LENGTH), bool))
+    mesh = on_mesh.mesh_of(sequence=4)
+    how = SequenceParallel(engine, mesh=mesh) if engine == "ring" else engine
+
+    def shape(array):
+        def mask(query, key):
+            return array[query.index[:, :, None], key.index[:, None, :]][:, None]
+
+        run = lambda q: attention(q, mask, implementation=how, **BLOCKS)
+        return jax.eval_shape(jax.grad(lambda q: run(q).sum()), queries()).shape
+
+    with pytest.raises(ValueError, match=r"traced here.*jnp\.asarray\(array\)"):
+        shape(shown)
+    assert shape(jnp.asarray(shown)) == (2, LENGTH, 4, 4)
+
+
 def test_widths_of_each_layer_and_row_are_traced():
     widths = jnp.array([[1.5, 3.5], [6.5, 2.5]])  # [layer, row]
 

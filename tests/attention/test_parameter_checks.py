@@ -114,6 +114,33 @@ def test_parameters_may_be_kept_in_numpy_and_in_other_mappings(name, kind):
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_hooks_before_attention_read_parameters_of_numpy_in_a_traced_function(name):
+    """As loaded from a file: embeddings, features, and what prepare makes of tables."""
+    encoding = ENCODINGS[name]()
+    make = lambda rng: (encoding.init_shared(rng, DIMS), encoding.init_layer(rng, DIMS))
+    shared, layer = (
+        jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), one)
+        for one in jax.eval_shape(make, jax.random.key(0))
+    )
+    axes = encoding.num_axes
+    places = jnp.zeros((1, LENGTH, axes), jnp.int32) if axes > 1 else None
+    where = tokens(LENGTH, positions=places)
+
+    def hooks(x, q, k):
+        x = encoding.embed(shared, x, where)
+        params = encoding.prepare(shared, layer, where, where, DIMS)
+        asked = encoding.query_features(params, x, q, where)
+        return x, asked, encoding.key_features(params, x, k, where)
+
+    x = jnp.zeros((1, LENGTH, DIMS.embed_dim))
+    heads = (DIMS.num_heads, DIMS.num_kv_heads)
+    q, k = (jnp.zeros((1, LENGTH, n, DIMS.head_dim)) for n in heads)
+    for run in (hooks, jax.vmap(lambda *one: hooks(*(part[None] for part in one)))):
+        assert jax.eval_shape(run, x, q, k)[0].shape[-2:] == x.shape[-2:]
+
+
+@pytest.mark.fast
 def test_parameters_of_other_sizes_are_refused():
     """Five vectors under a setting of nine would be read past their end."""
     with pytest.raises(ValueError, match=r"expected .*\[9, 16\].*got .*\[5, 16\]"):

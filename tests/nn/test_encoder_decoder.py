@@ -14,8 +14,8 @@ from ropejax.nn.encoder_decoder import EncoderDecoderSpec
 from ropejax.positions import Consecutive, Randomized
 from ropejax.tasks import Autoregressive
 from ropejax.tasks.reverse_string import ReverseString
+from ropejax.training.applying import apply_and_read, apply_model
 from ropejax.training.losses import batch_sums
-from ropejax.training.step import apply_model
 from tests.nn.test_decoder import LENGTH, drawn, large, written_out
 
 TASK = Autoregressive(ReverseString(vocab_size=5))
@@ -127,7 +127,7 @@ def test_padding_changes_nothing_and_every_parameter_learns(rng):
     for max_length in (3, 5):
         batch, placement = drawn(TASK, [3, 2], Consecutive(), max_length=max_length)
         loss = lambda params, batch=batch, placement=placement: (
-            batch_sums(apply_model(spec, params, batch, placement), batch).loss
+            batch_sums(apply_and_read(spec, params, batch, placement), batch).loss
         )
         results.append(jax.jit(jax.value_and_grad(loss))(params))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)

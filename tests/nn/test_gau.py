@@ -67,10 +67,10 @@ def rotated(x):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def unit_in_numpy(params, x, *, encoding, squared, pre_norm):
+def unit_in_numpy(params, x, *, encoding, squared, pre_norm, output_norm=False):
     """A unit with its residual and norm, causal, in float64."""
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    own, norm, x = params["attention"], params["attention_norm"], np.float64(x)
+    own, norm, x = params["attention"], params.get("attention_norm"), np.float64(x)
     h = layer_norm(x, norm) if pre_norm else x
     u, v, z = (
         silu(np.einsum("bld,dnh->bnlh", h, own[name]["kernel"]))
@@ -94,22 +94,27 @@ def unit_in_numpy(params, x, *, encoding, squared, pre_norm):
         weights = seen * np.exp(logits)
         weights /= weights.sum(-1, keepdims=True)
     out = np.einsum("bnlh,nhd->bld", u * (weights @ v), own["out"]["kernel"])
+    if output_norm:
+        return weights, x + layer_norm(out, params["attention_output_norm"])
     return weights, x + out if pre_norm else layer_norm(x + out, norm)
 
 
 @pytest.mark.parametrize(
-    ("name", "heads", "squared", "pre_norm"),
+    ("name", "heads", "squared", "pre_norm", "output_norm"),
     [
-        ("rope", 1, True, True),  # the paper's
-        ("rope", 1, False, False),  # GAU-alpha's, but for log n
-        ("alibi", 1, True, False),
-        ("alibi", 2, False, True),
+        ("rope", 1, True, True, False),  # the paper's
+        ("rope", 1, False, False, False),  # GAU-alpha's, but for log n
+        ("alibi", 1, True, False, True),
+        ("alibi", 2, False, True, False),
     ],
 )
-def test_a_unit_equals_the_formula_in_numpy(rng, name, heads, squared, pre_norm):
+def test_a_unit_equals_the_formula_in_numpy(
+    rng, name, heads, squared, pre_norm, output_norm
+):
     dims = DIMS._replace(num_heads=heads, num_kv_heads=heads)
     normalizer = SquaredReLU() if squared else Softmax()
-    changes = {"normalizer": normalizer, "pre_norm": pre_norm}
+    norms = {"pre_norm": pre_norm, "output_norm": output_norm}
+    changes = {"normalizer": normalizer, **norms}
     encoding = {"rope": Rotary(), "alibi": ALiBi()}[name]
     graph, params = block_of(rng, encoding, dims, **changes)
     x = jax.random.normal(rng, (2, LENGTH, 6))
@@ -123,7 +128,7 @@ def test_a_unit_equals_the_formula_in_numpy(rng, name, heads, squared, pre_norm)
 
     out, weights = run(params)
     wanted_weights, wanted = unit_in_numpy(
-        nnx.to_pure_dict(params), x, encoding=name, squared=squared, pre_norm=pre_norm
+        nnx.to_pure_dict(params), x, encoding=name, squared=squared, **norms
     )
     np.testing.assert_allclose(weights, wanted_weights, rtol=3e-6, atol=2e-6)
     np.testing.assert_allclose(out, wanted, rtol=3e-6, atol=1e-5)

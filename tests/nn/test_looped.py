@@ -103,6 +103,10 @@ def test_parameters_do_not_grow_with_loops():
         ({"loops": 0}, "loops must be at least 1, got 0"),
         ({"input_injection": "always"}, "one of none, loop, layer, got 'always'"),
         ({"input_injection": "loop"}, "adds nothing to a single loop"),
+        (
+            {"input_injection": "layer", "dims": SPEC.dims._replace(num_layers=1)},
+            "adds nothing before the first layer, and there is no other",
+        ),
     ],
 )
 def test_settings_without_meaning_are_refused(change, message):

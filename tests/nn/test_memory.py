@@ -17,7 +17,7 @@ DIMS = Dims(2, 2, 8, 16, num_layers=2, causal=True)
 SEGMENT = 6
 SETTINGS = {
     "post": BlockSettings(mlp_dim=8, dropout=0.0),
-    "pre": BlockSettings(mlp_dim=8, dropout=0.0, pre_norm=True),
+    "pre": BlockSettings(mlp_dim=8, dropout=0.0, pre_norm=True, output_norm=True),
 }
 
 

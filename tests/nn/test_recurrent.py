@@ -299,3 +299,10 @@ def test_an_rnn_learns_parity_at_short_lengths_and_is_right_at_long_ones():
         spec, state.params, task, Consecutive(), [100, 500], samples=64, draws=1
     )
     assert [one.accuracy for one in scores.values()] == [1, 1]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("dtype", ["int32", None, "flaot32", bool])
+def test_a_type_that_is_none_of_floats_is_refused(dtype):
+    with pytest.raises(ValueError, match="dtype must be a floating-point type, got"):
+        RecurrentSpec(3, 2, RNN(), dtype=dtype)

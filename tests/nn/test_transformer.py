@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from ropejax.encodings import ENCODINGS, Dims, Encoding
-from ropejax.masks import Causal
-from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.masks import Causal, Chunked, Global, Marked, Prefix, Window
+from ropejax.nn import (
+    BlockSettings,
+    LayerKind,
+    LayerNorm,
+    LinearReadout,
+    TransformerSpec,
+)
 from ropejax.nn.transformer import symbol_vectors
 from ropejax.positions import Placement, Randomized, count_real
 
@@ -34,20 +40,24 @@ def random_params(spec, rng):
     return jax.tree.unflatten(tree, moved)
 
 
-def numpy_model(params, tokens, pre_norm):
-    """The paper's encoder without positions, in float64, layer by layer."""
+def numpy_model(params, tokens, pre_norm, output_norm=False, scale=0.5, cap=np.inf):
+    """The paper's encoder without positions, in float64, layer by layer.
+
+    Norms stand elsewhere if asked for, products of queries and keys and logits have
+    another scale and a cap, and embeddings a norm if there are parameters for it.
+    """
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
     def norm(x, p):
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-        return x * p["scale"] + p["bias"]
+        return x * p["scale"] + p.get("bias", 0)
 
     def attention(x, p):
         q, k, v = (
             np.einsum("bld,dnh->blnh", x, p[name]["kernel"])
             for name in ("query", "key", "value")
         )
-        logits = np.einsum("btnh,bsnh->bnts", q, k) / np.sqrt(q.shape[-1])
+        logits = np.einsum("btnh,bsnh->bnts", q, k) * scale
         weights = np.exp(logits - logits.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         out = np.einsum("bnts,bsnh->btnh", weights, v)
@@ -58,17 +68,19 @@ def numpy_model(params, tokens, pre_norm):
         return hidden @ p["mlp_out"]["kernel"] + p["mlp_out"]["bias"]
 
     x = params["embedding"][tokens] * np.sqrt(8)
+    if "embedding_norm" in params:
+        x = norm(x, params["embedding_norm"])
     for at in range(2):
         p = jax.tree.map(lambda leaf, at=at: leaf[at], params["layers"]["kind_0"])
-        if pre_norm:
-            x = x + attention(norm(x, p["attention_norm"]), p["attention"])
-            x = x + mlp(norm(x, p["mlp_norm"]), p)
-        else:
-            x = norm(x + attention(x, p["attention"]), p["attention_norm"])
-            x = norm(x + mlp(x, p), p["mlp_norm"])
-    if pre_norm:
+        attend = lambda x, p=p: attention(x, p["attention"])
+        for name, part in (("attention", attend), ("mlp", lambda x, p=p: mlp(x, p))):
+            out = part(norm(x, p[f"{name}_norm"]) if pre_norm else x)
+            x = x + (norm(out, p[f"{name}_output_norm"]) if output_norm else out)
+            x = x if pre_norm or output_norm else norm(x, p[f"{name}_norm"])
+    if pre_norm or output_norm:
         x = norm(x, params["final_norm"])
-    return x @ params["readout"]["kernel"] + params["readout"]["bias"]
+    logits = x @ params["readout"]["kernel"] + params["readout"]["bias"]
+    return logits if cap == np.inf else cap * np.tanh(logits / cap)
 
 
 @pytest.mark.fast
@@ -83,6 +95,31 @@ def test_model_equals_the_paper_written_out_in_numpy(rng, pre_norm, scan_layers)
     np.testing.assert_allclose(
         out, numpy_model(params, np.asarray(tokens), pre_norm), rtol=2e-4, atol=2e-4
     )
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_norms_of_what_parts_return_stand_as_written_out_in_numpy(rng, pre_norm):
+    """As in Gemma 2 or OLMo 2; with a soft cap, a scale, and normalized embeddings."""
+    settings = dataclasses.replace(
+        SETTINGS,
+        pre_norm=pre_norm,
+        output_norm=True,
+        attention_scale=0.3,
+        norm=LayerNorm(bias=pre_norm),
+    )
+    spec = make(
+        settings=settings, readout=LinearReadout(cap=2.0), embedding_norm=pre_norm
+    )
+    params = random_params(spec, rng)
+    layer = params["layers"]["kind_0"]
+    assert ("bias" in layer["mlp_output_norm"]) == pre_norm
+    assert ("mlp_norm" in layer) == pre_norm
+    tokens = jax.random.randint(rng, (2, 6), 0, 5)
+    out = jax.jit(lambda params: spec.bind(params)(tokens, Placement()))(params)
+    wanted = numpy_model(params, np.asarray(tokens), pre_norm, True, 0.3, 2.0)
+    assert np.abs(wanted).max() > 1
+    np.testing.assert_allclose(out, wanted, rtol=2e-4, atol=2e-4)
 
 
 def test_a_draw_a_layer_gives_each_layer_its_own_positions(rng):
@@ -240,3 +277,29 @@ def test_symbols_that_are_none_never_pass(size, symbol):
         symbol_vectors(table, tokens)
     rows = jax.jit(symbol_vectors)(table, tokens)
     np.testing.assert_array_equal(jnp.isnan(rows).all(-1), [[False, True, False]])
+
+
+@pytest.mark.fast
+def test_a_causal_model_whose_mask_looks_ahead_is_refused():
+    """It would read its own answers, and decode others than it was trained to give."""
+    dims = Dims(2, 2, 4, 8, num_layers=1, causal=True)
+    of = lambda mask: TransformerSpec(
+        6,
+        6,
+        dims,
+        BlockSettings(mlp_dim=8, dropout=0.0),
+        (LayerKind(Encoding(), mask),),
+    )
+    for mask, message in (
+        (None, r"mask=None token 0 sees token 1; give each LayerKind a causal mask"),
+        (Prefix(3) | Causal(), "token 0 sees token 1"),
+        (Window(4, 2), "token 0 sees token 1"),
+        (Causal() | Global(at=(50,)), "token 0 sees token 50"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            of(mask)
+    marked = Causal() | Marked("prompt")  # of which rows say what they show
+    for mask in (Causal(), Window.sliding(3), Chunked(4), Global(2) & Causal(), marked):
+        assert of(mask).pattern[0].mask == mask
+    dims = dims._replace(causal=False)
+    assert of(None).pattern[0].mask is None

@@ -91,10 +91,12 @@ def attention_in_numpy(params, x, normalizer="softmax", qk_norm="none", scaling=
         k = k / length(k)
     if qk_norm == "learned_cosine":
         scale = own["qk_norm"]["scale"][:, None, None]
-    if qk_norm == "rms":
-        mean = lambda a: np.sqrt((a * a).mean(-1, keepdims=True) + 1e-6)
-        q = q / mean(q) * own["qk_norm"]["query_gain"]
-        k = k / mean(k) * own["qk_norm"]["key_gain"]
+    if qk_norm in {"rms", "joint_rms"}:  # of each head, or of all of them together
+        axes = (1, 3) if qk_norm == "joint_rms" else 3
+        mean = lambda a: np.sqrt((a * a).mean(axes, keepdims=True) + 1e-6)
+        gains = (own["qk_norm"][f"{side}_gain"] for side in ("query", "key"))
+        gains = (gain.reshape(-1, 1, gain.shape[-1]) for gain in gains)
+        q, k = (a / mean(a) * gain for a, gain in zip((q, k), gains, strict=True))
     logits = scale * np.einsum("bnth,bnsh->bnts", q, k)
     if qk_norm == "cosine":
         logits = logits * 4 * np.log(np.maximum(n, 2))
