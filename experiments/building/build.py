@@ -114,7 +114,7 @@ def build(config: ConfigDict | Mapping[str, Any]) -> Experiment:
             model=model,
             task=task,
             positions=positions,
-            optimizer=make_optimizer(config) if train.steps else optax.identity(),
+            optimizer=_make_optimizer(config),
             curriculum=curriculum,
             buckets=even_buckets(train.max_length, train.buckets),
             batch_size=train.batch_size,
@@ -257,6 +257,16 @@ def _make_model(
     if model.kind == KIND:
         return make_encoder_decoder(config, task, encoding, spec, PARTS)
     return spec
+
+
+def _make_optimizer(config: ConfigDict) -> optax.GradientTransformation:
+    """None where nothing is trained and kept: a large model's state takes memory.
+
+    What begins with another run keeps its step 0, from which it may be trained later.
+    """
+    if config.train.steps or config.train.init_from:
+        return make_optimizer(config)
+    return optax.identity()
 
 
 def make_schedule(config: ConfigDict) -> optax.Schedule:

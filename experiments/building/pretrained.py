@@ -124,14 +124,16 @@ def own_encoding(config: ConfigDict) -> Encoding:
 
 
 def rotary_settings(encoding: Encoding) -> dict[str, Any]:
-    """Returns the settings of the RoPE in an encoding by name, none without any.
+    """Returns those settings of the RoPE in an encoding that are not usual, by name.
 
     How frequencies are rounded is left out: `rounded_like` sees to it.
     """
     rope = rotary_part(encoding)
-    fields = () if rope is None else dataclasses.fields(rope)
-    named = [field.name for field in fields if field.init and field.name != _ROUNDING]
-    return {name: getattr(rope, name) for name in named}
+    return {
+        field.name: getattr(rope, field.name)
+        for field in (() if rope is None else dataclasses.fields(rope))
+        if field.name != _ROUNDING and getattr(rope, field.name) != field.default
+    }
 
 
 def rounded_like(own: RotaryAttention, made: Encoding) -> Encoding:
@@ -166,7 +168,7 @@ def check_keeps_extension(
     rope, plain = rotary_part(made), FrequencyMap()
     if rope is None or rope.frequencies != plain or own.frequencies == plain:
         return
-    if "frequencies" in rotary_settings(rope):
+    if "frequencies" in {field.name for field in dataclasses.fields(rope)}:
         return  # given in so many words
     raise ValueError(
         f"encoding.name={config.encoding.name!r} has plain frequencies, and the "

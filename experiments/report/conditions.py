@@ -42,7 +42,7 @@ def parted(conditions: str | Sequence[str]) -> tuple[list[str], list[str]]:
         if found is None:
             sql.append(text)
         else:
-            fields.append(f"{found[1]}={_unquoted(found[2])}")
+            fields.append(f"{found[1]}={found[2]}")
     return fields, sql
 
 
@@ -54,7 +54,7 @@ def meet(
 ) -> list[bool]:
     """Tells which configs meet conditions on their fields.
 
-    A number is compared as such: `1e-3` is 0.001.
+    A number is compared as such, `1e-3` is 0.001, and a value may stand in quotes.
 
     Args:
         configs: flat.
@@ -72,6 +72,7 @@ def meet(
             raise ValueError(
                 f"{flag}={condition!r} must be FIELD=VALUE: task.name=bucket_sort."
             )
+        value = _unquoted(value)
         names = dict.fromkeys(name for config in configs for name in config)
         check_name(field, names, f"{flag}=")
         there = dict.fromkeys(str(c[field]) for c in configs if field in c)

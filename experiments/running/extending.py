@@ -10,14 +10,16 @@ def raised_again(there: Mapping[str, Any] | None, here: Mapping[str, Any]) -> st
     Extended under a decaying rate, a run is not the longer one from the start.
 
     Args:
-        there: the config in its folder, plain; None if it is new.
+        there: the config in its folder, plain; None if it is new. One of no steps has
+            had no rate yet.
         here: its config now.
     """
     steps, decays = here["train"]["steps"], here["optim"]["final_fraction"] < 1
-    if not there or there["train"]["steps"] >= steps or not decays:
+    before = there["train"]["steps"] if there else 0
+    if not 0 < before < steps or not decays:
         return ""
     return (
-        f"the learning rate decays over train.steps, which was "
-        f"{there['train']['steps']} and is now {steps}: it rises again where the run "
-        "goes on, which is not the same as so many steps from the start."
+        f"the learning rate decays over train.steps, which was {before} and is now "
+        f"{steps}: it rises again where the run goes on, which is not the same as so "
+        "many steps from the start."
     )

@@ -3,7 +3,8 @@
 `train.init_from` and `model.pretrained` name them. They are written into the run's own
 folder as its checkpoint of step 0, which stays there. So the other run is read once:
 that it goes on, moves or is deleted later changes nothing, and the run is resumed and
-replayed as any other. What it began with is in `init_from.json` and in its results.
+replayed as any other. What it began with is in its config, and of a run in
+`init_from.json` and in its results.
 """
 
 import json

@@ -115,7 +115,8 @@ def open_run(
     if mesh is not None:
         run = _on_mesh(run, mesh)
     experiment = run.experiment
-    if not experiment.steps and step is None and not workdir.has_checkpoints(folder):
+    keeps_none = not (experiment.steps or run.config["train"]["init_from"])
+    if keeps_none and step is None and not workdir.has_checkpoints(folder):
         return run, untrained(run.config, experiment)
     checkpoints = Checkpoints(folder / workdir.CHECKPOINTS, read_only=True)
     like = init_state(experiment.recipe, experiment.seed, experiment.length_seed)

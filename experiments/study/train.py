@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +24,7 @@ from experiments.study.claims import Claims
 from experiments.study.folder import StudyFolder
 from experiments.study.score import Scored, Together, score_all
 from experiments.study.sweep import StudyRun
-from ropejax.training import Progress, TrainState, init_state, start_from
+from ropejax.training import Progress, TrainState, init_state
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.members import Member
 from ropejax.training.population import Population, init_member
@@ -137,15 +136,6 @@ class Work:
     def _begun(self, config: Mapping[str, Any]) -> Callable[[Params], TrainState]:
         """Makes the state before the first step of given parameters."""
         length_seed = config["train"]["length_seed"]
-        experiment = self._together.experiment
-        if not experiment.steps:
-            return partial(
-                start_from,
-                experiment.recipe,
-                seed=config["train"]["seed"],
-                length_seed=length_seed,
-                allow_new=init_from.allows_new(config),
-            )
 
         def start(params: Params) -> TrainState:
             population = self._together.population

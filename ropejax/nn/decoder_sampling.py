@@ -16,6 +16,9 @@ from ropejax.settings import Settings
 from ropejax.typing import Rng
 from ropejax.whole_numbers import whole_number
 
+_COLDEST = float(jnp.finfo(jnp.float32).tiny)
+"""A lower temperature, which is 0 in float32, draws the same: the likeliest."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampling(Settings):
@@ -55,12 +58,15 @@ class Sampling(Settings):
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}.")
 
     def logits(self, logits: Float[Array, "*B V"]) -> Float[Array, "*B V"]:
-        """Returns logits of what is drawn, float32: -inf where a symbol cannot be.
+        """Returns logits of what is drawn, float32, the largest 0; -inf: never drawn.
 
         Args:
             logits: the model's, `[*B, V]`.
         """
-        logits = logits.astype(jnp.float32) / self.temperature
+        logits = logits.astype(jnp.float32)
+        # Below the largest, so that at no temperature several become infinite.
+        below = logits - logits.max(-1, keepdims=True)
+        logits = below / max(self.temperature, _COLDEST)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = jax.lax.top_k(logits, self.top_k)[0][..., -1:]
             logits = jnp.where(logits < least, -jnp.inf, logits)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from ropejax.encodings import Encoding, LogScale, compose
 from ropejax.encodings.distance_maps import Rectified
-from ropejax.encodings.rotary import RotaryAttention
+from ropejax.encodings.rotary import Rotary, RotaryAttention
 from ropejax.masks import Causal, Chunked, Mask, Window
 from ropejax.nn.transformer import LayerKind, TransformerSpec
 from ropejax.settings import Settings
@@ -298,9 +298,20 @@ def rectified(spec: TransformerSpec, window: int) -> TransformerSpec:
 
     Returns:
         A spec for the same parameters.
+
+    Raises:
+        ValueError: if RoPE in a full layer is a named method, not `Rotary`.
     """
     distance = Rectified(window, bidirectional=not spec.dims.causal)
-    cut_off = lambda rope: dataclasses.replace(rope, distance=distance)
+
+    def cut_off(rope: RotaryAttention) -> RotaryAttention:
+        if not isinstance(rope, Rotary):
+            raise ValueError(
+                f"{rope.title} takes no map of distances; write it as "
+                "Rotary(frequencies=...), whose distances rectified cuts off."
+            )
+        return dataclasses.replace(rope, distance=distance)
+
     everything = _everything(spec.dims.causal)
     pattern = tuple(
         kind._replace(encoding=with_rope(kind.encoding, cut_off))

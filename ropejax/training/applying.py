@@ -3,8 +3,8 @@
 Logits of a large vocabulary are the largest array of a language model: of 16,384 tokens
 and 49,152 symbols they take 3 GiB, several times over while a loss is made of them. So
 the last hidden states are read out in stretches of tokens then, one after the other,
-and once more in the backward pass. Not so in training on a mesh that cuts rows
-(`learns_at_once`).
+and once more in the backward pass. Not so on a mesh that cuts the tokens of a row, nor
+in training on one that cuts rows (`learns_at_once`).
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from ropejax.training.losses import TokenLosses, token_losses
 from ropejax.typing import Params, Rng
 
 LOGITS_BYTES = 2**27
-"""More bytes of logits than this are never on a device at once."""
+"""Most bytes of a model's logits that are read out at once on a device."""
 
 
 def apply_model(
@@ -94,9 +94,10 @@ def apply_and_read(
 def learns_at_once(sharding: Sharding | None) -> bool:
     """Returns whether training reads all logits at once: where a mesh cuts rows.
 
-    Its devices would add the gradient of the readout up once for each stretch.
+    Its devices would add the gradient of the readout up once for each stretch. Where
+    the tokens of a row are cut, all are read at once anyway.
     """
-    return sharding is not None and sharding.batch_parts > 1
+    return sharding is not None and sharding.batch_parts * sharding.length_parts > 1
 
 
 def _given(

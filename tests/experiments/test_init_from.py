@@ -108,6 +108,26 @@ def test_a_run_goes_on_from_another_with_another_encoding_and_length(source, tmp
     assert origin["run_id"].startswith("reverse_string-rope-consecutive-seed0-")
 
 
+def test_a_run_that_was_scored_before_any_step_is_trained_later(source, tmp_path):
+    """As one that was trained at once, and without a word of a rate that rises."""
+    given = {"train__init_from": str(source), "optim__final_fraction": 0.1}
+    later, at_once = tmp_path / "later", tmp_path / "at_once"
+    run_experiment(tiny(train__steps=0, **given), later, console=QUIET, summary=False)
+    said = Console(record=True, width=200)
+    for folder, console in ((later, said), (at_once, QUIET)):
+        config = tiny(train__steps=2, **given)
+        run_experiment(config, folder, console=console, summary=False)
+    assert "rises again" not in said.export_text()
+    shutil.copytree(later, tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / workdir.CHECKPOINTS)
+    config = workdir.plain(tiny(train__steps=0, **given))
+    (tmp_path / "killed" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="no checkpoint"):  # the seed's are others
+        open_run(tmp_path / "killed")
+    states = [open_run(folder)[1] for folder in (later, at_once)]
+    assert leaves(states[0].params) == leaves(states[1].params)
+
+
 def test_a_step_of_a_run_and_the_seed_may_be_named(source, tmp_path):
     text = f"{source.parent}/run-{{seed}}/checkpoints/2"
     alike = {"model__pattern": "alike", "model__pattern_options": ""}

@@ -18,7 +18,7 @@ from experiments.running import workdir
 from experiments.running.opening import open_run
 from experiments.running.run import run_experiment
 from experiments.study import sweep
-from ropejax.encodings import ALiBi, Encoding, LogScale
+from ropejax.encodings import ALiBi, Encoding, LogScale, Sinusoidal
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.encodings.frequency_map import FrequencyMap
 from ropejax.encodings.length_scaling import DynamicNTK
@@ -196,6 +196,8 @@ def test_what_stands_for_rope_has_its_settings_where_none_are_given(there):
     assert parts == {"rope": rope, "scale": LogScale(train_length=TRAINED)}
     assert encoding("none") == Encoding()
     assert encoding("alibi") == ALiBi()
+    # A method whose layout is another thing than RoPE's.
+    assert encoding("sinusoidal") == Sinusoidal(max_wavelength=500.0)
 
     # The checkpoint's own extension stays, or something stands for it; never neither.
     own3 = spec_from_hf(HF | {"rope_scaling": LLAMA3}).pattern[0].encoding

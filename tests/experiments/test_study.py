@@ -134,8 +134,11 @@ def test_runs_of_a_study_begin_with_the_parameters_of_another_run(finished, tmp_
     chosen = {"optim.learning_rate": [1e-2, 1e-3], "train.seed": [0, 1]}
     points = product(fixed, chosen)
     runs, _ = sweep.expand(tiny_study.get_config(), points)
-    counts = Worker(StudyFolder(tmp_path / "study"), runs, How(), QUIET).work()
-    assert counts.done == 4
+    # Scored before the first step, and trained later.
+    scored = [{**point, "train.steps": 0} for point in points]
+    for some in (sweep.expand(tiny_study.get_config(), scored)[0], runs):
+        counts = Worker(StudyFolder(tmp_path / "study"), some, How(), QUIET).work()
+        assert counts.done == 4
     _, wanted = open_run(source)
     for run in runs:
         _, state = open_run(StudyFolder(tmp_path / "study").run(run.run_id), step=0)

@@ -277,7 +277,7 @@ def test_a_part_of_a_study_is_chosen_by_fields():
     names = lambda part: [
         (r.config["task"]["name"], r.config["train"]["seed"]) for r in part
     ]
-    only = select(runs, ["task.name=even_pairs", "train.seed=1"])
+    only = select(runs, ["task.name='even_pairs'", "train.seed=1"])
     assert names(only) == [("even_pairs", 1)] * 2  # two learning rates
     either = select(runs, ["train.seed=1", "train.seed=0"])
     assert either == runs == select(runs, [])

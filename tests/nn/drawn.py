@@ -41,7 +41,7 @@ _SETTINGS = {
 }
 """Of position schemes whose own do not fit so few symbols and tokens."""
 
-_RARE = 0.6
+_PLAIN = 0.6
 """How often a model takes the plain one of methods of a kind."""
 
 
@@ -108,7 +108,7 @@ def _one_of(rng, things):
 def _method(rng, catalogue):
     """One of a catalogue's methods, the first most often, or with other settings."""
     names = list(catalogue)
-    made = catalogue[names[0] if rng.random() < _RARE else _one_of(rng, names)]()
+    made = catalogue[names[0] if rng.random() < _PLAIN else _one_of(rng, names)]()
     changed = list(variants(made))
     return _one_of(rng, changed) if changed and rng.random() < 0.3 else made
 

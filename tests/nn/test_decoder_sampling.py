@@ -1,5 +1,6 @@
 """Texts that are drawn: as often as the model says, and the same for the same key."""
 
+import dataclasses
 import math
 from functools import partial
 
@@ -77,6 +78,11 @@ def test_what_is_left_and_how_likely_is_that_of_plain_python(sampling):
     chances = jax.nn.softmax(sampling.logits(jnp.asarray(logits)), axis=-1)
     want = [kept_in_plain_python(row, sampling) for row in logits.tolist()]
     np.testing.assert_allclose(chances, want, rtol=1e-4, atol=1e-6)
+    # As cold as can be, the likeliest symbol is left: nothing becomes infinite.
+    for temperature in (1e-37, 1e-60):
+        cold = dataclasses.replace(sampling, temperature=temperature)
+        chances = jax.nn.softmax(cold.logits(jnp.asarray(logits)), axis=-1)
+        np.testing.assert_array_equal(chances, np.eye(7)[logits.argmax(-1)])
 
 
 @pytest.mark.parametrize("encoding", [Rotary(), Forgetting()])
@@ -142,6 +148,9 @@ def test_texts_end_at_their_end_symbol_and_lost_models_answer_nothing():
         assert row == text[:stop] + [0] * (len(text) - stop)
     lost = draw(model_of(seed=0), tokens, sampling=Sampling(temperature=1e-39))
     assert set(np.unique(lost)) <= {-1, *range(SYMBOLS)}
+    params = model.spec.init(jax.random.key(0))
+    nothing = model.spec.bind(jax.tree.map(lambda x: jnp.nan * x, params))
+    assert (np.asarray(draw(nothing, tokens)) == -1).all()
 
 
 @pytest.mark.fast

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from ropejax.attention import StickBreaking
-from ropejax.encodings import Dims, Encoding, LogScale, Rotary, T5Bias
+from ropejax.encodings import Dims, Encoding, LogScale, Rotary, T5Bias, YaRN
 from ropejax.encodings.distance_maps import Rectified
 from ropejax.masks import Causal, Window
 from ropejax.nn import (
@@ -143,6 +143,10 @@ def test_hwfa2_takes_rerope_in_full_layers_at_test_time(rng):
     )] == [True, False]  # fmt: skip
     same = jax.tree.structure(spec.init(rng)) == jax.tree.structure(tested.init(rng))
     assert same
+    yarn = YaRN(scale=2.0, train_length=8)
+    named = spec_of(patterns.HWFA2(8, 3)(yarn, 2, causal=True), 2)
+    with pytest.raises(ValueError, match="YaRN takes no map of distances; write it"):
+        patterns.rectified(named, 2)
 
 
 @pytest.mark.parametrize(

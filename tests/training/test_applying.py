@@ -106,6 +106,7 @@ def test_on_a_mesh_stretches_are_of_each_device_and_rows_that_are_cut_whole(
     monkeypatch.setattr(applying, "LOGITS_BYTES", size)
     parts = applying._parts(batch.tokens.shape, spec.num_outputs, sharding)
     assert parts == {"data": 4, "sequence": 1}[axis]
+    assert applying.learns_at_once(sharding)  # and a plan counts so
     params = spec.init(jax.random.key(0))
     logits = apply_model(spec, params, batch, placement)
     whole = token_losses(logits, batch.targets, batch.target_mask)
