@@ -19,11 +19,14 @@ it at random places. `model.mask` restricts what is seen, as `Lambda(4, 8188)` d
 All extensions beside each other: configs/studies/extension.py.
 """
 
+import json
+import pathlib
 from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
 from configs import arguments, base
+from ropejax.nn.from_hf import trained_length
 
 
 def get_config(arg: str = "") -> ConfigDict:
@@ -31,13 +34,12 @@ def get_config(arg: str = "") -> ConfigDict:
 
     Args:
         arg: `checkpoint=DIR,text=FILE`, and perhaps `encoding=NAME,trained=TOKENS`:
-            the length that the checkpoint was trained on.
+            the length that the checkpoint was trained on, if not as its config says.
     """
     chosen = arguments.parse(
-        arg, checkpoint="", text="", encoding="pretrained", trained="2048"
+        arg, checkpoint="", text="", encoding="pretrained", trained=""
     )
-    check_files(chosen)
-    trained = arguments.whole("trained", chosen["trained"])
+    trained = trained_on(chosen)
     config = base.get_config()
     config.study = "pretrained"
     config.task.name = "next_symbol"
@@ -61,11 +63,32 @@ def get_config(arg: str = "") -> ConfigDict:
     return config
 
 
-def check_files(chosen: Mapping[str, str]) -> None:
-    """Raises ValueError unless an argument names a checkpoint and a text."""
+def trained_on(chosen: Mapping[str, str]) -> int:
+    """Returns the trained length of a checkpoint, in tokens.
+
+    Args:
+        chosen: `checkpoint`, `text`, and `trained`, which wins if it is not empty.
+
+    Raises:
+        ValueError: if checkpoint or text is missing, or the length is not known.
+    """
     for name in ("checkpoint", "text"):
         if not chosen[name]:
             raise ValueError(
                 f"{name} is missing; write checkpoint=DIR,text=tokens.npy behind the "
                 "config's colon."
             )
+    if chosen["trained"]:
+        return arguments.whole("trained", chosen["trained"])
+    path = pathlib.Path(chosen["checkpoint"]) / "config.json"
+    try:
+        known = trained_length(json.loads(path.read_text()))
+        reason = "it has no such entry"
+    except (OSError, ValueError) as error:
+        known, reason = None, getattr(error, "strerror", None) or error
+    if known is None:
+        raise ValueError(
+            f"{path} does not say on how many tokens the checkpoint was trained "
+            f"({reason}); write trained=TOKENS behind the config's colon."
+        )
+    return known

@@ -11,15 +11,14 @@ its recalibration, 2512.12167)? Each paper answers with models and texts of its 
 
     python -m experiments.tokens --checkpoint=DIR --text=book.txt --out=tokens.npy
     python -m experiments.study --workdir=runs/extension --config=\
-    configs/studies/extension.py:checkpoint=DIR,text=tokens.npy,trained=8192,scale=2
+    configs/studies/extension.py:checkpoint=DIR,text=tokens.npy,scale=2
     python -m experiments.report runs/extension
 
-`trained` is the checkpoint's trained length N in tokens, and lengths go from N / 4 to
-`scale` N; methods are set for that. Windows and chunks are those that their authors
-take: N / 2 for ReRoPE and Self-Extend, 3/4 and 1/8 of N for dual chunks. Nothing is
-trained, so a run is its scores: each of `samples` windows of the text at each length.
-What encodings do to layers without RoPE, and a checkpoint's own extension:
-configs/pretrained.py.
+Lengths go from N / 4 to `scale` N, the checkpoint's trained length being N tokens;
+methods are set for that. Windows and chunks are those that their authors take: N / 2
+for ReRoPE and Self-Extend, 3/4 and 1/8 of N for dual chunks. Nothing is trained, so a
+run is its scores: each of `samples` windows of the text at each length. What encodings
+do to layers without RoPE, and a checkpoint's own extension: configs/pretrained.py.
 
 Cost: reading the text as often as there are methods. SmolLM2-135M reads a window of
 16,384 tokens in two to six minutes of two x86-64 cores.
@@ -35,8 +34,8 @@ def get_config(arg: str = "") -> ConfigDict:
     """Returns what all runs share.
 
     Args:
-        arg: `checkpoint=DIR,text=FILE`, and perhaps `trained=TOKENS` (2048), `scale=2`
-            and `samples=4`.
+        arg: `checkpoint=DIR,text=FILE`, and perhaps `trained=TOKENS`, where that is
+            not as the checkpoint's config says, `scale=2` and `samples=4`.
     """
     chosen, trained, scale = _chosen(arg)
     config = pretrained.get_config(
@@ -94,7 +93,7 @@ def _method(title: str, name: str, *, mask: str = "", text: str = "", **settings
     """The fields of one method."""
     options = ", ".join(f"{name}={value}" for name, value in settings.items())
     return {
-        "encoding.title": title,
+        "title": title,
         "encoding.name": name,
         "encoding.options": text or options,
         "model.mask": mask,
@@ -103,10 +102,10 @@ def _method(title: str, name: str, *, mask: str = "", text: str = "", **settings
 
 def _chosen(arg: str) -> tuple[dict[str, str], int, int]:
     chosen = arguments.parse(
-        arg, checkpoint="", text="", trained="2048", scale="2", samples="4"
+        arg, checkpoint="", text="", trained="", scale="2", samples="4"
     )
-    pretrained.check_files(chosen)
-    trained, scale = (arguments.whole(n, chosen[n]) for n in ("trained", "scale"))
+    trained = pretrained.trained_on(chosen)
+    scale = arguments.whole("scale", chosen["scale"])
     if trained % 8 or scale < 2:
         raise ValueError(
             "trained must be a multiple of 8 tokens, and scale at least 2, got "

@@ -16,12 +16,9 @@ from configs import base
 from experiments.building.model_parts import make_dtype
 from ropejax.encodings import Encoding
 from ropejax.encodings.frequency_map import FrequencyMap
-from ropejax.encodings.hf_values import read_count
 from ropejax.encodings.rotary import RotaryAttention
 from ropejax.nn import TransformerSpec
 from ropejax.nn.from_hf import spec_from_hf
-from ropejax.nn.from_hf.entries import usual_names
-from ropejax.nn.from_hf.models import MODELS, model_type_of
 from ropejax.nn.patterns import rotary_part, with_rope
 from ropejax.tasks import Task
 
@@ -63,21 +60,6 @@ def read_config(config: ConfigDict) -> dict[str, Any]:
     return found
 
 
-def trained_length(config: ConfigDict) -> int | None:
-    """Returns how many tokens the checkpoint was trained on, None if it does not say.
-
-    Where RoPE was extended it is the length before that.
-    """
-    own = read_config(config)
-    found = usual_names(own, MODELS[model_type_of(own)])
-    scaling = found.get("rope_scaling") or found.get("rope_parameters")
-    places = [scaling] if isinstance(scaling, dict) else []
-    before = "original_max_position_embeddings"
-    known = [read_count(place, before) for place in (*places, found)]
-    known.append(read_count(found, "max_position_embeddings"))
-    return next(filter(None, known), None)
-
-
 def checkpoint_spec(config: ConfigDict) -> TransformerSpec:
     """Returns the model as the checkpoint has it, computed as the config says.
 
@@ -93,8 +75,9 @@ def checkpoint_spec(config: ConfigDict) -> TransformerSpec:
     for name, value in plain.items():
         if name not in (*_OWN, *_DROPPING) and model[name] != value:
             raise ValueError(
-                f"model.{name}={model[name]!r} is said by the checkpoint in {FIELD}; "
-                f"leave it at {value!r}."
+                f"model.{name}={model[name]!r}: the checkpoint in {FIELD} says what "
+                f"the model is; leave this field out (at {value!r}, which means "
+                "nothing then)."
             )
     own, dtype = read_config(config), make_dtype(config)
     try:

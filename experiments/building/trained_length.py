@@ -11,8 +11,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.building import pretrained
-from experiments.building.pretrained import is_pretrained
+from experiments.building.pretrained import is_pretrained, read_config
+from ropejax.nn.from_hf import trained_length
 from ropejax.tasks import Task
 
 SETTING = "train_length"
@@ -31,7 +31,7 @@ def defaults(config: ConfigDict, task: Task) -> dict[str, int]:
         ValueError: if the task has no inputs of `train.max_length` symbols.
     """
     task.check_length(config.train.max_length)
-    if is_pretrained(config) and (known := pretrained.trained_length(config)):
+    if is_pretrained(config) and (known := trained_length(read_config(config))):
         return {SETTING: known}
     return {SETTING: task.num_tokens(config.train.max_length)}
 

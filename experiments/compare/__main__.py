@@ -11,7 +11,7 @@ Each task and setting that both sides have is a row. Where each has one setting 
 task that the other lacks, these two are compared. Of each side count the runs that its
 report would count: at the learning rate with the highest mean, over the lengths of the
 score that both sides have. So a side that tried more learning rates has had more
-chances.
+chances. Differences are second less first.
 
 p is that of a two-sided permutation test of runs, which cannot be below 0.1 for three
 seeds on each side; p (Holm) allows for the number of rows. The interval is a bootstrap
@@ -46,6 +46,7 @@ def compare(
     *,
     first_where: str | Sequence[str] = "",
     second_where: str | Sequence[str] = "",
+    score: str = "accuracy",
 ) -> tuple[list[Pair], list[str]]:
     """Compares the runs of two sides.
 
@@ -55,6 +56,7 @@ def compare(
         first_where: conditions on runs of the first side
             (`experiments.report.conditions.parted`); all if empty.
         second_where: of the second.
+        score: what is compared, one of `pairs.SCORES`.
 
     Returns:
         The pairs of cells, and lines on what was left out on either side.
@@ -67,7 +69,8 @@ def compare(
         _cells(first, first_where, "--first"),
         _cells(second, second_where, "--second"),
     ]
-    found, alone = pairing.pairs(*(cells for cells, *_ in sides))
+    of_sides = (cells for cells, *_ in sides)
+    found, alone = pairing.pairs(*of_sides, pairing.SCORES[score])
     notes = [
         f"{name} side: {note}"
         for name, (_, some, _) in zip(("first", "second"), sides, strict=True)
@@ -138,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
             "as \"encoding = 'rope'\"; may be given several times",
         )
     parser.add_argument(
+        "--score",
+        choices=list(pairing.SCORES),
+        default="accuracy",
+        help="what is compared: symbols right, exact answers, or of text the loss, in "
+        "nats a token, of which less is better (default: accuracy)",
+    )
+    parser.add_argument(
         "--out", metavar="FILE", help="write the table too: .csv, .json or .md"
     )
     return parser
@@ -151,11 +161,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if out is not None and out.suffix not in _FORMATS:
         parser.error(f"--out={options.out} must end in one of {', '.join(_FORMATS)}")
     other = options.other or options.dir
-    if other == options.dir and options.first == options.second:
-        parser.error("both sides are the same: name a SECOND, or --first and --second")
+    if other == options.dir and not (
+        options.first and options.second and options.first != options.second
+    ):
+        parser.error(
+            "both sides share runs: name a SECOND folder, or --first and --second, "
+            "each with conditions of its own"
+        )
     try:
         found, notes = compare(
-            options.dir, other, first_where=options.first, second_where=options.second
+            options.dir,
+            other,
+            first_where=options.first,
+            second_where=options.second,
+            score=options.score,
         )
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

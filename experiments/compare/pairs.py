@@ -1,12 +1,35 @@
 """Which cells of two sides stand beside each other, and how much they differ."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from experiments.report import significance, statistics, summaries, tables
 from experiments.report.levels import base_name
 from experiments.report.summaries import Cell, RunSummary, Setting
+
+
+class Score(NamedTuple):
+    """What is compared.
+
+    Attributes:
+        by_length: the score of a run at each length.
+        share: whether it is one, shown in percent; else it is in nats a token.
+    """
+
+    by_length: Callable[[RunSummary], Mapping[int, float]]
+    share: bool = True
+
+
+SCORES = MappingProxyType(
+    {
+        "accuracy": Score(lambda run: run.accuracy),
+        "exact": Score(lambda run: run.exact_match),
+        "loss": Score(lambda run: run.nats, share=False),
+    }
+)
+"""Name on the command line -> what is compared; `loss` is of tasks on text alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +41,7 @@ class Pair:
         second: of the second.
         lengths: those of the score that both have.
         scores: of each side, one a run at its best learning rate, over `lengths`.
+        score: what they are.
         low: lower end of the bootstrap 95% interval of the difference of the means,
             second - first; None where a side has one run only.
         high: its upper end.
@@ -33,6 +57,7 @@ class Pair:
     high: float | None
     p: float | None
     holm: float | None = None
+    score: "Score" = dataclasses.field(default_factory=lambda: SCORES["accuracy"])
 
     @property
     def means(self) -> tuple[float, float]:
@@ -57,7 +82,7 @@ class Pair:
 
 
 def pairs(
-    first: Sequence[Cell], second: Sequence[Cell]
+    first: Sequence[Cell], second: Sequence[Cell], score: Score = SCORES["accuracy"]
 ) -> tuple[list[Pair], list[str]]:
     """Puts the cells of two sides beside each other, task by task.
 
@@ -69,6 +94,7 @@ def pairs(
     Args:
         first: cells of one side.
         second: of the other.
+        score: what is compared.
 
     Returns:
         The pairs, in the order of tables, and a line on each cell without a partner.
@@ -79,7 +105,7 @@ def pairs(
     for task in dict.fromkeys([*here, *there]):
         beside, mine, others = _beside(here.get(task, []), there.get(task, []))
         for one, two in beside:
-            pair = _pair(one, two)
+            pair = _pair(one, two, score)
             if pair is None:
                 alone.append(f"{_name(one)}: no length of the score is on both sides")
             else:
@@ -144,31 +170,30 @@ def _name(cell: Cell) -> str:
     return f"{cell.task_title}, {cell.setting.label}"
 
 
-def _pair(first: Cell, second: Cell) -> Pair | None:
+def _pair(first: Cell, second: Cell, score: Score) -> Pair | None:
     chosen = first.chosen, second.chosen
-    lengths = set.intersection(*(set(r.test_lengths) for side in chosen for r in side))
+    known = lambda run: set(run.test_lengths) & score.by_length(run).keys()
+    lengths = set.intersection(*(known(run) for side in chosen for run in side))
     if not lengths:
         return None
-    one, two = (tuple(_score(run, lengths) for run in side) for side in chosen)
+    of = lambda run: sum(score.by_length(run)[n] for n in lengths) / len(lengths)
+    one, two = (tuple(map(of, side)) for side in chosen)
     low = high = None
     if min(len(one), len(two)) > 1:
         low, high = statistics.difference_interval(two, one)
     p = significance.permutation_p(one, two)
-    return Pair(first, second, tuple(sorted(lengths)), (one, two), low, high, p)
-
-
-def _score(run: RunSummary, lengths: set[int]) -> float:
-    return sum(run.accuracy[n] for n in lengths) / len(lengths)
+    scored = tuple(sorted(lengths))
+    return Pair(first, second, scored, (one, two), low, high, p, score=score)
 
 
 HEAD = (
     *("Task", "First", "Second", "Blind", "Runs", "First: mean", "Second: mean"),
-    *("Difference [95%]", "p", "p (Holm)"),
+    *("Second − first [95%]", "p", "p (Holm)"),
 )
 
 
 def text_rows(found: Sequence[Pair]) -> list[list[str]]:
-    """Lists pairs for people, in percent; names are in `HEAD`."""
+    """Lists pairs for people, shares in percent; names are in `HEAD`."""
     return [
         [
             pair.first.task_title,
@@ -176,8 +201,8 @@ def text_rows(found: Sequence[Pair]) -> list[list[str]]:
             pair.second.setting.label,
             "–".join(dict.fromkeys(map(tables.percent, sorted(pair.blind)))),
             " and ".join(str(len(scores)) for scores in pair.scores),
-            *map(_mean, pair.scores),
-            tables.signed_with_interval(pair.difference, pair.low, pair.high),
+            *(_mean(scores, pair.score) for scores in pair.scores),
+            _difference(pair),
             significance.shown(pair.p),
             significance.shown(pair.holm),
         ]
@@ -185,12 +210,25 @@ def text_rows(found: Sequence[Pair]) -> list[list[str]]:
     ]
 
 
-def _mean(scores: Sequence[float]) -> str:
-    return tables.mean_and_interval(statistics.spread(scores))
+def _mean(scores: Sequence[float], score: Score) -> str:
+    spread = statistics.spread(scores)
+    if score.share:
+        return tables.mean_and_interval(spread)
+    ends = "" if spread.low is None else f" [{spread.low:.3f}, {spread.high:.3f}]"
+    return f"{spread.mean:.3f}{ends}"
+
+
+def _difference(pair: Pair) -> str:
+    if pair.score.share:
+        return tables.signed_with_interval(pair.difference, pair.low, pair.high)
+    signed = lambda number: f"{number:+.3f}".replace("-", "−")
+    if pair.low is None:
+        return signed(pair.difference)
+    return f"{signed(pair.difference)} [{signed(pair.low)}, {signed(pair.high)}]"
 
 
 def records(found: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Lists pairs for CSV and JSON, as shares."""
+    """Lists pairs for CSV and JSON, as shares or in nats."""
     return [
         {
             "task": pair.first.task,

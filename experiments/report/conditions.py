@@ -16,7 +16,9 @@ SHOWN_AT_MOST = 8
 """Values of a field that a message names."""
 
 _FIELD = re.compile(
-    r"\s*(?!evaluation\.)([a-z]\w*(?:\.\w+)+)\s*=(?!=)\s*(.*?)\s*", re.S
+    r"\s*(?!evaluation\.)(title|study|[a-z]\w*(?:\.\w+)+)\s*=(?!=)\s*"
+    r"('[^']*'|\"[^\"]*\"|(?:(?!\s(?:and|or)\s).)*?)\s*",
+    re.DOTALL | re.IGNORECASE,
 )
 
 _DOTTED = re.compile(r"[a-z]\w*\.[a-z]\w*")
@@ -26,8 +28,8 @@ def parted(conditions: str | Sequence[str]) -> tuple[list[str], list[str]]:
     """Tells conditions on fields of the config from SQL on evaluation rows.
 
     `model.num_layers=4` and `positions.name='randomized'` are of a field: names with
-    dots that are one of the config's groups and a field of it, and a value. Whatever is
-    not of that form is SQL.
+    dots that are one of the config's groups and a field of it, title or study, and a
+    value. Whatever is not of that form is SQL.
 
     Args:
         conditions: one or several, all of which must be met; an empty one says nothing.

@@ -55,8 +55,8 @@ def greedy(
         and -1 (`NO_SYMBOL`) where a logit was NaN, which is read back as symbol 0.
 
     Raises:
-        ValueError: if there is no room for an answer, or known prompts have no token or
-            more than `max_prompt`.
+        ValueError: if there is no room for an answer as long as is asked for and known,
+            or known prompts have no token or more than `max_prompt`.
 
     References:
         Teacher forcing and greedy decoding as in Kazemnejad et al. 2023, arXiv
@@ -126,6 +126,13 @@ def decode(
         raise ValueError(
             f"prompts have {known.min()} to {known.max()} tokens, and must have 1 to "
             f"{max_prompt=}."
+        )
+    asked = check_whole("outputs", outputs)
+    if asked is not None and asked.size and asked.max() > room:
+        raise ValueError(
+            f"outputs={asked.max()} symbols are asked for, and rows of "
+            f"{tokens.shape[1]} tokens have room for {room} behind prompts of "
+            f"{max_prompt=}; pad them."
         )
     prompts, outputs = jnp.asarray(prompts), jnp.asarray(outputs)
     if use_cache is None:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from ropejax.nn.answers import NO_SYMBOL
 from ropejax.nn.decoder_greedy import decode
 from ropejax.positions.base import Placement
+from ropejax.seeds import check_key
 from ropejax.settings import Settings
 from ropejax.typing import Rng
 from ropejax.whole_numbers import whole_number
@@ -119,8 +120,9 @@ def sample(
         Output symbols `[B, M]`, as `greedy`.
 
     Raises:
-        ValueError: as `greedy`.
+        ValueError: as `greedy`, or if `rng` is no key.
     """
+    check_key(rng)
     rows = jnp.arange(tokens.shape[0])
     of_rows = jax.vmap(lambda row: jax.random.fold_in(rng, row))(rows)
 

@@ -344,9 +344,18 @@ def with_rope(
     Without RoPE it is returned as it is.
 
     Args:
-        encoding: one method, or several put together.
+        encoding: one method, or several put together. For all layers of a model:
+            `with_encodings(spec, lambda encoding: with_rope(encoding, change))`.
         change: a function of the RoPE in it.
+
+    Raises:
+        ValueError: if it is something else than an encoding.
     """
+    if not isinstance(encoding, Encoding):
+        raise ValueError(
+            f"with_rope changes an encoding, got a {type(encoding).__name__}; for a "
+            "model's: with_encodings(spec, lambda e: with_rope(e, change))."
+        )
     if isinstance(encoding, RotaryAttention):
         return change(encoding)
     if rotary_part(encoding) is None:

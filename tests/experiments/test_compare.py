@@ -183,15 +183,43 @@ def test_parts_of_a_study_are_chosen_by_fields_and_named_after_what_differs(
     assert command.main([study, *one, *other]) == 0
 
 
+def test_losses_of_text_are_compared_in_nats_and_runs_chosen_by_their_titles(
+    tmp_path, capsys
+):
+    """Of two methods that are right as often, one is surer of it."""
+    on_text = lambda nats: {"loss": nats, "perplexity": np.exp(nats)}
+    both = store(
+        tmp_path,
+        *(scored("a0", 50, title="no help", **on_text(2.5)),),
+        *(scored("b0", 50, title="YaRN", **on_text(2.25)),),
+        configs={
+            "a0": {"title": "no help", "train": {"seed": 0}},
+            "b0": {"title": "YaRN", "train": {"seed": 0}},
+        },
+    )
+    sides = ["--first=title=no help", "--second=title='YaRN'"]
+    assert command.main([str(both), *sides]) == 0
+    assert "0.0" in capsys.readouterr().out
+    assert command.main([str(both), *sides, "--score=loss"]) == 0
+    table = capsys.readouterr().out
+    assert "Second − first" in table
+    assert all(text in table for text in ("2.500", "2.250", "−0.250"))
+
+
+BOTH = ["--first=rows > 0", "--second=rows > 1"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{one}"], "both sides are the same"),
+        (["{one}"], "both sides share runs: name a SECOND folder"),
         (["{one}", "{one}/none"], "is not a folder"),
-        (["{one}", "--first=task = 'x'"], "no evaluation row meets where"),
-        (["{one}", "--first=nonsense("], "is no condition on rows"),
+        (["{one}", "--first=rows > 0"], "both sides share runs"),
+        (["{one}", "{one}", "--first=x("], "both sides share runs"),
         (["{one}", "{one}", "--out=a.xls"], "must end in one of .csv, .json, .md"),
-        (["{one}", "--first=rows > 0", "--out={one}/none/a.csv"], "No such file or"),
+        (["{one}", *BOTH[:1], "--second=task = 'x'"], "no evaluation row meets where"),
+        (["{one}", *BOTH[:1], "--second=nonsense("], "is no condition on rows"),
+        (["{one}", *BOTH, "--out={one}/none/a.csv"], "No such file or"),
     ],
 )
 def test_slips_are_told_in_a_line(tmp_path, capsys, words, message):

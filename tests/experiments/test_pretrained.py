@@ -255,8 +255,11 @@ def test_further_training_begins_with_the_checkpoint(there, tmp_path):
     [
         ({"model__pretrained": "absent"}, r"config.json of the checkpoint cannot be"),
         ({"model__kind": "encoder"}, r"is a decoder, got model.kind='encoder'"),
-        ({"model__num_layers": 3}, r"model.num_layers=3 is said by the checkpoint"),
-        ({"model__norm": "rms"}, r"model.norm='rms' is said by the checkpoint"),
+        (
+            {"model__num_layers": 3},
+            r"num_layers=3: the checkpoint in .* leave this",
+        ),
+        ({"model__norm": "rms"}, r"model.norm='rms': the checkpoint in"),
         ({"model__dtype": "float8"}, r"model.dtype='float8' is unknown"),
         ({"task__options": ""}, r"those of a made-up language; save the tokens"),
         ({"task__options": f"path={__file__!r}"}, r"are the bytes of .*save the tok"),
@@ -292,7 +295,7 @@ def test_the_encoding_of_a_checkpoint_needs_one(there):
 
 def test_the_study_of_extensions_has_each_method_once(there, tmp_path):
     argument = f"checkpoint={there / 'llama'},text={there / 'tokens.npy'}"
-    argument += f",trained={TRAINED},scale=3"
+    argument += ",scale=3"  # and the trained length that its config tells
     runs, merged = sweep.expand(
         extension.get_config(argument), extension.get_sweep(argument)
     )
@@ -300,7 +303,7 @@ def test_the_study_of_extensions_has_each_method_once(there, tmp_path):
     models = {}
     for run in runs:
         experiment = build.build(run.config)
-        models[run.config["encoding"]["title"]] = experiment.recipe.model
+        models[run.config["title"]] = experiment.recipe.model
         assert experiment.evaluation.lengths == (4, 8, 16, 24, 32, 40, 48)
     assert len(set(models.values())) == len(models) == len(runs)
     assert models["as trained"] == spec_from_hf(HF)
@@ -309,8 +312,12 @@ def test_the_study_of_extensions_has_each_method_once(there, tmp_path):
     for argument, message in (
         ("", "checkpoint is missing"),
         ("checkpoint=a,text=b,trained=20", "multiple of 8"),
-        ("checkpoint=a,text=b,scale=1", "scale at least 2"),
-        ("checkpoint=a,text=b,samples=half", "samples must be a whole number"),
+        ("checkpoint=a,text=b,trained=8,scale=1", "scale at least 2"),
+        ("checkpoint=a,text=b,trained=8,samples=half", "samples must be a whole numb"),
+        (
+            "checkpoint=a,text=b",
+            r"a/config.json does not .* \(No such file .*; write",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             extension.get_config(argument)

@@ -151,6 +151,7 @@ def test_rows_of_any_lengths_under_windows_and_loops_are_decoded_together(rng):
         (12, 8, "prompts have 12 to 12 tokens, and must have 1 to max_prompt=8"),
         ([0, 3], 8, "prompts have 0 to 3 tokens"),
         (3, 12, "max_prompt=12 leaves no place for an answer in rows of 8 tokens"),
+        (3, 8, "outputs=2 symbols are asked for, and rows of 8 tokens have room for 1"),
     ],
 )
 def test_prompts_that_do_not_fit_are_refused(prompts, max_prompt, message):

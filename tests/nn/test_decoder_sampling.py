@@ -169,3 +169,9 @@ def test_texts_end_at_their_end_symbol_and_lost_models_answer_nothing():
 def test_numbers_out_of_range_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Sampling(**settings)
+
+
+@pytest.mark.fast
+def test_a_seed_in_the_place_of_a_key_is_refused():
+    with pytest.raises(ValueError, match="rng must be one PRNG key"):
+        sample(None, prompts_of(1), Placement(), PROMPT, 5, 0, max_prompt=PROMPT)

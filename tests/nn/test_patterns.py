@@ -169,3 +169,17 @@ def test_what_a_pattern_cannot_do_is_refused():
         patterns.IRoPE()(Rotary(), 4, causal=False)
     with pytest.raises(ValueError, match="max_wavelength"):
         patterns.LocalGlobal()(Encoding(), 6, causal=True)
+
+
+def test_a_model_in_the_place_of_an_encoding_is_refused():
+    """It was returned unchanged."""
+    spec = TransformerSpec(
+        *(6, 6, Dims(2, 2, 4, 8, 1, causal=True), BlockSettings(mlp_dim=8)),
+        pattern=(LayerKind(Rotary(), Causal()),),
+    )
+    cut = lambda rope: dataclasses.replace(rope, distance=Rectified(4))
+    with pytest.raises(ValueError, match="got a TransformerSpec; for a model's: with_"):
+        patterns.with_rope(spec, cut)
+    each = lambda encoding: patterns.with_rope(encoding, cut)
+    changed = patterns.with_encodings(spec, each)
+    assert changed.pattern[0].encoding == Rotary(distance=Rectified(4))

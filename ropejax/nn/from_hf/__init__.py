@@ -10,7 +10,7 @@ error and computes something else.
 """
 
 from ropejax.nn.from_hf.checkpoint import to_hf
-from ropejax.nn.from_hf.config import spec_from_hf
+from ropejax.nn.from_hf.config import spec_from_hf, trained_length
 from ropejax.nn.from_hf.decoder import decoder_from_hf
 from ropejax.nn.from_hf.files import open_checkpoint, save_checkpoint
 
@@ -20,4 +20,5 @@ __all__ = [
     "save_checkpoint",
     "spec_from_hf",
     "to_hf",
+    "trained_length",
 ]

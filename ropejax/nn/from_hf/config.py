@@ -134,6 +134,26 @@ def spec_from_hf(config: Config, *, dtype: Any = "float32") -> TransformerSpec:
     )
 
 
+def trained_length(config: Config) -> int | None:
+    """Returns how many tokens a checkpoint was trained on, None if it does not say.
+
+    Where RoPE was extended it is the length before that.
+
+    Args:
+        config: the whole config as a dict.
+
+    Raises:
+        ValueError: for a type of model that is not known, or a length that is none.
+    """
+    found = usual_names(config, MODELS[model_type_of(config)])
+    scaling = found.get("rope_scaling") or found.get("rope_parameters")
+    places = [scaling] if isinstance(scaling, dict) else []
+    before = "original_max_position_embeddings"
+    known = [read_count(place, before) for place in (*places, found)]
+    known.append(read_count(found, "max_position_embeddings"))
+    return next(filter(None, known), None)
+
+
 def shortest(kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
     """Returns the shortest pattern that, repeated, gives these layers."""
     number = len(kinds)
