@@ -26,7 +26,10 @@ from collections.abc import Mapping
 from ml_collections import ConfigDict
 
 from configs import arguments, base
-from ropejax.nn.from_hf import trained_length
+
+_BEFORE = "original_max_position_embeddings"
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""Entries of a checkpoint's config: its length before an extension, and its length."""
 
 
 def get_config(arg: str = "") -> ConfigDict:
@@ -82,11 +85,13 @@ def trained_on(chosen: Mapping[str, str]) -> int:
         return arguments.whole("trained", chosen["trained"])
     path = pathlib.Path(chosen["checkpoint"]) / "config.json"
     try:
-        known = trained_length(json.loads(path.read_text()))
-        reason = "it has no such entry"
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text())
+        scaling = found.get("rope_scaling") or found.get("rope_parameters") or {}
+        told = [scaling.get(_BEFORE), found.get(_BEFORE), *map(found.get, _LENGTHS)]
+        known, reason = next(filter(None, told), None), "it has no such entry"
+    except (OSError, ValueError, AttributeError) as error:
         known, reason = None, getattr(error, "strerror", None) or error
-    if known is None:
+    if not isinstance(known, int):
         raise ValueError(
             f"{path} does not say on how many tokens the checkpoint was trained "
             f"({reason}); write trained=TOKENS behind the config's colon."

@@ -25,7 +25,12 @@ from ropejax.encodings.length_scaling import DynamicNTK
 from ropejax.encodings.yarn_map import YaRNScaling
 from ropejax.evaluation import evaluate
 from ropejax.masks import Causal, Lambda
-from ropejax.nn.from_hf import decoder_from_hf, open_checkpoint, spec_from_hf
+from ropejax.nn.from_hf import (
+    decoder_from_hf,
+    open_checkpoint,
+    spec_from_hf,
+    trained_length,
+)
 from ropejax.nn.parameters import named
 from ropejax.nn.patterns import with_encodings
 from ropejax.positions import Consecutive
@@ -248,6 +253,31 @@ def test_further_training_begins_with_the_checkpoint(there, tmp_path):
     for name, array in named(last.params).items():
         assert not np.array_equal(array, named(params)[name]), name
     assert replay(tmp_path / "run", 1) is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "length"),
+    [
+        ({"max_position_embeddings": 64}, 64),
+        ({"max_position_embeddings": 64, "rope_scaling": LLAMA3}, 8),
+        ({"max_position_embeddings": 64, "rope_parameters": LLAMA3}, 8),
+        ({"max_position_embeddings": None, "n_positions": 24}, 24),
+        ({"max_position_embeddings": None}, None),
+    ],
+)
+def test_the_trained_length_is_that_of_the_checkpoints_config(
+    changes, length, tmp_path
+):
+    (tmp_path / "config.json").write_text(json.dumps(HF | changes))
+    chosen = {"checkpoint": str(tmp_path), "text": "tokens.npy", "trained": ""}
+    if length is None:
+        with pytest.raises(ValueError, match="it has no such entry.; write trained="):
+            pretrained.trained_on(chosen)
+        return
+    assert pretrained.trained_on(chosen) == length
+    assert pretrained.trained_on({**chosen, "trained": "5"}) == 5
+    if "n_positions" not in changes:
+        assert trained_length(HF | changes) == length
 
 
 @pytest.mark.parametrize(
