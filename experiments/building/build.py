@@ -39,6 +39,7 @@ from experiments.building.pretrained import (
     ENCODING,
     check_alphabet,
     check_keeps_extension,
+    check_no_settings,
     checkpoint_spec,
     is_pretrained,
     rounded_like,
@@ -183,7 +184,7 @@ def make_pretrained(config: ConfigDict, task: Task) -> TransformerSpec:
     spec = checkpoint_spec(config)
     check_alphabet(config, task, spec)
     if config.encoding.name == ENCODING:
-        make_encoding(config, task)  # refuses settings that would do nothing
+        check_no_settings(config)
         return spec
     if not any(rotary_part(kind.encoding) for kind in spec.pattern):
         raise ValueError(

@@ -59,12 +59,15 @@ def check_masks(
         what: what they are, for messages.
     """
     masks = {kind.mask for kind in model.pattern if isinstance(kind.mask, Mask)}
+    if not masks:
+        return
+    try:
+        where = jax.eval_shape(placed)
+        for mask in masks:
+            jax.eval_shape(mask, where, where)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
     for mask in masks:
-        try:
-            where = jax.eval_shape(placed)
-            jax.eval_shape(lambda mask=mask: mask(placed(), placed()))
-        except ValueError as error:
-            raise ValueError(f"{what}: {error}") from None
         if where.length > 1 and _shows_nothing(mask, where.length):
             raise ValueError(
                 f"{what}, and in layers with the mask {mask} none of them sees any; "
