@@ -16,6 +16,7 @@ from ropejax.attention import visible_pairs
 from ropejax.nn import Transformer
 from ropejax.nn.looped import walk_layers
 from ropejax.nn.parameters import as_arrays
+from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
 from ropejax.tokens import Tokens
 
@@ -57,6 +58,13 @@ def trace_layers(
     Returns:
         Hidden states, and what `look` returned, of every layer.
     """
+    hidden, looked = _walk(model, x, placement, valid, look)
+    return Layers(jnp.concatenate([x[None], hidden]), looked)
+
+
+@compiled_once
+def _walk(model, x, placement, valid, look):
+    """Hidden states after each layer, and what was kept of each."""
     spec, length = model.spec, x.shape[1]
     own, common = placement.layers()
     shared = list(as_arrays(model.shared).values())
@@ -86,8 +94,7 @@ def trace_layers(
         injection=spec.input_injection,
         scan=spec.scan_layers,
     )
-    hidden, looked = jax.tree.map(_in_order, *kept)
-    return Layers(jnp.concatenate([x[None], hidden]), looked)
+    return jax.tree.map(_in_order, *kept)
 
 
 def embed(

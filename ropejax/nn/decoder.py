@@ -101,7 +101,7 @@ class CachedPasses:
             ValueError: if prompts differ in length and an encoding has a state, or
                 `capacity` exceeds the tokens that have a place.
         """
-        _check_places(placement, capacity)
+        check_places(placement, capacity)
         prompts = jnp.asarray(prompts, jnp.int32)
         size = tokens.shape[1]
         places = jnp.arange(size, dtype=jnp.int32)[None]
@@ -146,7 +146,7 @@ class CachedPasses:
         places = jnp.asarray(places, jnp.int32).reshape(-1, 1)
         if not isinstance(places, jax.core.Tracer):
             read = int(places.max()) + 1
-            _check_places(memory.placement, read)
+            check_places(memory.placement, read)
             _check_room(memory.caches, read)
         states, memory = self._read(
             tokens[:, None],
@@ -214,7 +214,7 @@ class CachedPasses:
         )
 
 
-def _check_places(placement: Placement, tokens: int) -> None:
+def check_places(placement: Placement, tokens: int) -> None:
     """Raises ValueError if so many tokens of a row would run out of places."""
     if placement.num_places is not None and tokens > placement.num_places:
         raise ValueError(

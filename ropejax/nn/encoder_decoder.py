@@ -20,7 +20,7 @@ from ropejax.encodings import Dims, Encoding
 from ropejax.masks import Causal
 from ropejax.nn.block import Block, BlockSettings
 from ropejax.nn.cross_block import CrossBlock, Remembered
-from ropejax.nn.decoder import cached_attention, tokens_at
+from ropejax.nn.decoder import cached_attention, check_places, tokens_at
 from ropejax.nn.dropout import dropout
 from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.looped import walk_layers
@@ -33,6 +33,7 @@ from ropejax.nn.transformer import (
     embedding_scale,
     symbol_vectors,
 )
+from ropejax.nn.whole_pass import compiled_once
 from ropejax.padding import check_padding_behind
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
@@ -210,19 +211,25 @@ class EncoderDecoder(nnx.Module):
         prompt = jnp.cumsum(tokens == self.spec.separator, axis=1) == 0
         valid = jnp.ones_like(prompt) if valid is None else valid
         rngs = (None, None) if rng is None else tuple(jax.random.split(rng))
-        memory = self._encode(
-            tokens, placement, places, prompt & valid, rngs[0], first_row
-        )
-        answer = ~prompt & valid
-        x, drop_rng = self._embed(
-            "decoder", tokens, placement, places, answer, rngs[1], first_row
-        )
+        asked, answer = prompt & valid, ~prompt & valid
+        at = (tokens, placement, places)
+        read, encoder_rng = self._embed("encoder", *at, asked, rngs[0], first_row)
+        x, decoder_rng = self._embed("decoder", *at, answer, rngs[1], first_row)
+        dropping = (encoder_rng, decoder_rng, first_row)
+        x = self._apply_layers(read, x, placement, places, asked, answer, dropping)
+        return self._read_out(x)
+
+    @compiled_once
+    def _apply_layers(self, read, x, placement, places, asked, answer, dropping):
+        """The decoder's last hidden states, of both parts' embedded symbols."""
+        encoder_rng, rng, first_row = dropping
+        memory = self._encode(read, placement, places, asked, encoder_rng, first_row)
         shared, settings = as_arrays(self.shared), self.spec.settings
         _, common = placement.layers()
 
         def visit(at, block, x, own, kept, rng):
             where = tokens_at(own | common, places, answer)
-            encoded = where.replace(valid=prompt & valid)
+            encoded = where.replace(valid=asked)
 
             def layer(x, memory):
                 self_attention = lambda h: block.attention(
@@ -242,8 +249,7 @@ class EncoderDecoder(nnx.Module):
 
             return rematerialized(layer, settings.remat)(x, memory), kept
 
-        x = self._walk(self.decoder, x, visit, placement, drop_rng)[0]
-        return self._read_out(x)
+        return self._walk(self.decoder, x, visit, placement, rng)[0]
 
     @property
     def can_cache(self) -> bool:
@@ -269,7 +275,17 @@ class EncoderDecoder(nnx.Module):
         valid = places < prompts - 1
         if prompts.shape[0] > 1:
             places = jnp.broadcast_to(places, tokens.shape)
-        encoded = self._encode(tokens, placement, places, valid, None, 0)
+        x, _ = self._embed("encoder", tokens, placement, places, valid, None, 0)
+        remembered = self._remember(x, placement, places, valid)
+        separators = jnp.full(tokens.shape[:1], self.spec.separator)
+        room = capacity + 1 - tokens.shape[1]
+        kept = [Kept(None, remembered)]
+        return self._step(separators, prompts - 1, placement, kept, room)
+
+    @compiled_once
+    def _remember(self, x, placement, places, valid):
+        """What each decoder layer needs of embedded prompts, layers first."""
+        encoded = self._encode(x, placement, places, valid, None, 0)
         shared = as_arrays(self.shared)["cross"]
         _, common = placement.layers()
 
@@ -278,10 +294,7 @@ class EncoderDecoder(nnx.Module):
             return x, block.cross.remember(x, where, shared)
 
         _, (remembered,) = self._walk(self.decoder, encoded, visit, placement)
-        separators = jnp.full(tokens.shape[:1], self.spec.separator)
-        room = capacity + 1 - tokens.shape[1]
-        kept = [Kept(None, remembered)]
-        return self._step(separators, prompts - 1, placement, kept, room)
+        return remembered
 
     def step(
         self,
@@ -291,6 +304,9 @@ class EncoderDecoder(nnx.Module):
     ) -> tuple[Float[Array, "B V"], Memory]:
         """Reads one more symbol of each row: see `CachedPasses.step`."""
         places = jnp.asarray(places, jnp.int32).reshape(-1, 1)
+        if not isinstance(places, jax.core.Tracer):
+            check_places(memory.placement, int(places.max()) + 1)
+        _check_room(memory.layers[0].cache)
         return self._step(tokens, places, memory.placement, memory.layers, 0)
 
     def _step(self, tokens, places, placement, kept, room):
@@ -298,11 +314,17 @@ class EncoderDecoder(nnx.Module):
         x, _ = self._embed(
             "decoder", tokens[:, None], placement, places, valid, None, 0
         )
+        x, kept = self._read_layers(x, placement, places, kept, room)
+        return self._read_out(x)[:, 0], Memory(placement, kept)
+
+    @compiled_once
+    def _read_layers(self, x, placement, places, kept, room):
+        """The decoder's last hidden states of new symbols, and what layers keep."""
         shared = as_arrays(self.shared)["decoder"]
         _, common = placement.layers()
 
         def visit(at, block, x, own, kept, rng):
-            where = tokens_at(own | common, places, valid)
+            where = tokens_at(own | common, places, jnp.ones_like(places, bool))
             cache = kept.cache
 
             def attend_cached(h):
@@ -322,8 +344,7 @@ class EncoderDecoder(nnx.Module):
             x = block.with_cross(x, attend_cached, look)
             return x, Kept(cache, kept.remembered)
 
-        x, kept = self._walk(self.decoder, x, visit, placement, kept=kept)
-        return self._read_out(x)[:, 0], Memory(placement, kept)
+        return self._walk(self.decoder, x, visit, placement, kept=kept)
 
     def _embed(self, part, tokens, placement, places, valid, rng, first_row):
         """Embedded symbols of one part, and the key for its layers' dropout."""
@@ -336,11 +357,8 @@ class EncoderDecoder(nnx.Module):
         x = x.astype(spec.settings.dtype)
         return dropout(x, spec.settings.dropout, rng, first_row), layers_rng
 
-    def _encode(self, tokens, placement, places, valid, rng, first_row):
-        """The encoder's output."""
-        x, rng = self._embed(
-            "encoder", tokens, placement, places, valid, rng, first_row
-        )
+    def _encode(self, x, placement, places, valid, rng, first_row):
+        """The encoder's output, of embedded symbols."""
         shared, settings = as_arrays(self.shared)["encoder"], self.spec.settings
         _, common = placement.layers()
 
@@ -379,3 +397,13 @@ class EncoderDecoder(nnx.Module):
     def _read_out(self, x):
         x = x if self.final_norm is None else self.final_norm(x)
         return self.spec.readout(self, x, self.spec.num_outputs)
+
+
+def _check_room(cache: Cache) -> None:
+    """Raises ValueError if layers' caches are known to have no room for a symbol."""
+    capacity = cache.k.shape[-3]
+    if not isinstance(cache.count, jax.core.Tracer) and cache.count.max() >= capacity:
+        raise ValueError(
+            f"the decoder has read the separator and {capacity - 1} symbols, all that "
+            "there is room for; call start with a larger capacity."
+        )

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ropejax.analysis import trace_layers
 from ropejax.encodings import Dims, Rotary
 from ropejax.masks import Causal
-from ropejax.nn import BlockSettings, LayerKind, TransformerSpec
+from ropejax.nn import BlockSettings, EncoderDecoderSpec, LayerKind, TransformerSpec
+from ropejax.nn.recurrent import RNN, DeltaNet, LayeredSpec, RecurrentSpec
 from ropejax.positions import Placement, Randomized
 
 SPEC = TransformerSpec(
@@ -17,6 +19,11 @@ SPEC = TransformerSpec(
     settings=BlockSettings(mlp_dim=8, dropout=0.5),
     pattern=(LayerKind(Rotary(), Causal()),),
 )
+OTHERS = {
+    "encoder-decoder": EncoderDecoderSpec(5, 3, 0, SPEC.dims, SPEC.settings, Rotary()),
+    "recurrent": RecurrentSpec(5, 3, RNN(), units=4),
+    "layered": LayeredSpec(5, 3, SPEC.dims, SPEC.settings, DeltaNet()),
+}
 TOKENS = jnp.array([[1, 2, 3, 4, 0, 0], [4, 3, 2, 1, 0, 1]])
 
 
@@ -52,6 +59,53 @@ def test_calls_compile_once_and_agree_with_compiled_ones(compilations):
         assert len(compilations) == before
         wanted = jax.jit(run)(others, placed(2), rng)
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_models_compile_once_too(name, compilations):
+    spec = OTHERS[name]
+    run = lambda seed: spec.bind(spec.init(jax.random.key(seed)))(TOKENS, placed(seed))
+    run(0)
+    before = len(compilations)
+    found = run(1)
+    assert len(compilations) == before
+    np.testing.assert_allclose(found, jax.jit(run)(1), rtol=1e-5, atol=1e-6)
+
+
+def test_looking_into_layers_compiles_once(compilations):
+    def look(weights, visible, where):
+        return weights.max(-1)
+
+    def run(seed):
+        model = SPEC.bind(SPEC.init(jax.random.key(seed)))
+        x = model.embed_tokens(TOKENS, placed(seed).tokens(6))
+        return trace_layers(model, x, placed(seed), look=look)
+
+    run(0)
+    before = len(compilations)
+    found = run(1)
+    assert len(compilations) == before
+    wanted = jax.jit(run)(1)
+    np.testing.assert_allclose(found.hidden, wanted.hidden, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.looked, wanted.looked, rtol=1e-5, atol=1e-6)
+
+
+def test_an_encoder_decoder_decodes_symbols_by_one_program(compilations):
+    spec = OTHERS["encoder-decoder"]
+    model, placement = spec.bind(spec.init(jax.random.key(0))), placed(1)
+    rows = jnp.array([[1, 2, 0, 3, 4, 1], [4, 3, 0, 1, 1, 2]])
+    wanted = model(rows, placement)
+    logits, memory = model.start(rows[:, :3], placement, 3, capacity=6)
+    np.testing.assert_allclose(logits, wanted[:, 2], rtol=1e-4, atol=1e-5)
+    for place in range(3, 6):
+        before = len(compilations)
+        logits, memory = model.step(memory, rows[:, place], place)
+        np.testing.assert_allclose(logits, wanted[:, place], rtol=1e-4, atol=1e-5)
+    assert len(compilations) == before
+    with pytest.raises(ValueError, match="the separator and 3 symbols, all that"):
+        model.step(memory, rows[:, 5], 5)
+    with pytest.raises(ValueError, match="7 tokens cannot be read where 6 are placed"):
+        model.step(memory, rows[:, 5], 6)
 
 
 def test_steps_of_decoding_compile_once_and_agree_with_the_pass(compilations):

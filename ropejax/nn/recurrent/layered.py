@@ -25,6 +25,7 @@ from ropejax.nn.recurrent.mixers import MixerSettings
 from ropejax.nn.recurrent.rows import check_rows
 from ropejax.nn.remat import rematerialized
 from ropejax.nn.transformer import LayerKind, symbol_vectors
+from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
 
@@ -157,16 +158,19 @@ class Layered(nnx.Module):
         embed_rng, layers_rng = (None, None) if rng is None else jax.random.split(rng)
         x = symbol_vectors(self.embedding[...], tokens) * math.sqrt(width)
         x = dropout(x.astype(settings.dtype), settings.dropout, embed_rng, first_row)
+        x = self._apply_layers(x, layers_rng, first_row)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return self.readout(x.astype(jnp.float32))
+
+    @compiled_once
+    def _apply_layers(self, x, rng, first_row):
+        remat, scan = self.spec.settings.remat, self.spec.scan_layers
 
         def visit(at, block, x, own, kept, rng):
             layer = partial(
                 block.around, attend=block.attention, rng=rng, first_row=first_row
             )
-            return rematerialized(layer, settings.remat)(x), kept
+            return rematerialized(layer, remat)(x), kept
 
-        x, _ = walk_layers(
-            [self.layers], x, visit, scan=self.spec.scan_layers, rng=layers_rng
-        )
-        if self.final_norm is not None:
-            x = self.final_norm(x)
-        return self.readout(x.astype(jnp.float32))
+        return walk_layers([self.layers], x, visit, scan=scan, rng=rng)[0]

@@ -21,6 +21,7 @@ from ropejax.nn.parameters import projection_init
 from ropejax.nn.recurrent.cells import Cell, CellSettings, Row
 from ropejax.nn.recurrent.rows import check_rows
 from ropejax.nn.transformer import LayerKind
+from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
 
@@ -160,12 +161,17 @@ class Recurrent(nnx.Module):
         check_rows(valid, segments)
         row = describe_rows(tokens, valid, placeholder=self.spec.separator)
         x = jax.nn.one_hot(tokens, self.spec.num_symbols, dtype=self.spec.dtype)
+        x = self._apply_cells(x, row, rng, first_row)
+        return self.readout(jax.nn.relu(x).astype(jnp.float32))
+
+    @compiled_once
+    def _apply_cells(self, x, row, rng, first_row):
         rngs = [None] * len(self.cells)
         if rng is not None:
             rngs = jax.random.split(rng, len(self.cells))
         for cell, own in zip(self.cells.values(), rngs, strict=True):
             x = dropout(_unroll(cell, x, row), self.spec.dropout, own, first_row)
-        return self.readout(jax.nn.relu(x).astype(jnp.float32))
+        return x
 
 
 def _unroll(cell: Cell, x: Float[Array, "B L I"], row: Row) -> Float[Array, "B L U"]:
