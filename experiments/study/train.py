@@ -29,7 +29,6 @@ from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.members import Member
 from ropejax.training.population import Population, init_member
 from ropejax.training.population_loop import MemberProgress, train_population
-from ropejax.training.starting import renamed
 from ropejax.typing import Params
 
 
@@ -138,11 +137,13 @@ class Work:
         length_seed = config["train"]["length_seed"]
 
         def start(params: Params) -> TrainState:
-            population = self._together.population
-            state = init_member(population, member_of(config), length_seed)
-            allow_new = init_from.allows_new(config)
-            params = renamed(params, state.params, allow_new=allow_new)
-            return state._replace(params=params)
+            return init_member(
+                self._together.population,
+                member_of(config),
+                length_seed,
+                params,
+                allow_new=init_from.allows_new(config),
+            )
 
         return start
 

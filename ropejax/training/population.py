@@ -22,6 +22,7 @@ from jaxtyping import Array, Int
 
 from ropejax.training.members import Member, strong
 from ropejax.training.optimizer_numbers import Numbers
+from ropejax.training.starting import begun, renamed
 from ropejax.training.step import (
     Recipe,
     StepMetrics,
@@ -32,6 +33,7 @@ from ropejax.training.step import (
     train_steps,
     update,
 )
+from ropejax.typing import Params
 
 AXIS = "population"
 """Name of the mesh axis over which members are split."""
@@ -71,10 +73,32 @@ class Population:
         return dataclasses.replace(self.recipe, optimizer=self.optimizer(numbers))
 
 
-def init_member(population: Population, member: Member, length_seed: int) -> TrainState:
-    """Returns a member's state before the first step, that of the run alone."""
+def init_member(
+    population: Population,
+    member: Member,
+    length_seed: int,
+    params: Params | None = None,
+    *,
+    allow_new: bool = False,
+) -> TrainState:
+    """Returns a member's state before the first step, that of the run alone.
+
+    Args:
+        population: what members share.
+        member: its seed and numbers.
+        length_seed: determines the lengths, for all members.
+        params: what it begins with, as in `start_from`; its seed's own if None.
+        allow_new: as there.
+
+    Raises:
+        ValueError: if a number is out of range, or the model has other parameters.
+    """
     population.optimizer(member.numbers)  # refuses numbers out of range
-    return _init(population, strong(member.numbers), member.seed, length_seed)
+    of_member = population, strong(member.numbers), member.seed, length_seed
+    if params is None:
+        return _init(*of_member)
+    wanted = _init(*of_member).params
+    return _started(*of_member, renamed(params, wanted, allow_new=allow_new))
 
 
 @partial(jax.jit, static_argnames="population")
@@ -83,6 +107,11 @@ def _init(population, numbers, seed, length_seed):
     # optimizer is new each time, is no key of a cache.
     init = init_state.__wrapped__
     return init(population.recipe_of(numbers), seed, length_seed)
+
+
+@partial(jax.jit, static_argnames="population")
+def _started(population, numbers, seed, length_seed, params):
+    return begun.__wrapped__(population.recipe_of(numbers), params, seed, length_seed)
 
 
 def _axes(state: TrainState) -> TrainState:

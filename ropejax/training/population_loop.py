@@ -24,6 +24,7 @@ from ropejax.training.population import (
 )
 from ropejax.training.population_size import members_at_once
 from ropejax.training.step import StepMetrics, TrainState
+from ropejax.typing import Params
 from ropejax.whole_numbers import whole_number
 
 
@@ -77,6 +78,7 @@ def train_population(
     save_every: int = 1000,
     savers: Sequence[MemberSaver] | None = None,
     on_dispatch: Callable[[MemberProgress], None] | None = None,
+    params: Params | None = None,
 ) -> list[TrainState]:
     """Trains all members to `steps` steps, each from its newest checkpoint if any.
 
@@ -97,14 +99,16 @@ def train_population(
         save_every: steps between two checkpoints; the last step is always saved.
         savers: where the checkpoints of each member are, or None.
         on_dispatch: called after each dispatch, before its states are saved.
+        params: what all members begin with where they have no checkpoint, such as those
+            of an earlier run; the initial ones of each one's seed if None.
 
     Returns:
         The members' states after `steps` steps.
 
     Raises:
         ValueError: if a number is not whole or out of range, there are no members or
-            not as many savers, a checkpoint is past `steps`, or the mesh has no axis
-            "population".
+            not as many savers, a checkpoint is past `steps`, the mesh has no axis
+            "population", or `params` are not the model's.
     """
     check_members(members)
     if savers is not None and len(savers) != len(members):
@@ -136,7 +140,8 @@ def train_population(
         savers,
         on_dispatch,
     )
-    states = [init_member(population, member, length_seed) for member in members]
+    begin = lambda member: init_member(population, member, length_seed, params)
+    states = [begin(member) for member in members]
     for states_at_one_step in _resumed(states, savers, steps):
         pending = list(states_at_one_step.items())
         while pending:

@@ -42,11 +42,19 @@ def start_from(
     make = partial(init_state, recipe, seed, length_seed)
     wanted = make().params if allow_new else jax.eval_shape(make).params
     params = renamed(params, wanted, allow_new=allow_new)
-    return _started(recipe, params, seed, length_seed)
+    return begun(recipe, params, seed, length_seed)
 
 
 @partial(jax.jit, static_argnames="recipe")
-def _started(recipe, params, seed, length_seed) -> TrainState:
+def begun(recipe: Recipe, params: Params, seed, length_seed) -> TrainState:
+    """Returns the state before the first step, with parameters that fit the model.
+
+    Args:
+        recipe: what is trained, and how.
+        params: as the model has them.
+        seed: see `start_from`.
+        length_seed: see `start_from`.
+    """
     state = init_state(recipe, seed, length_seed)
     params = jax.tree.map(jnp.copy, params)  # training reuses the state's buffers
     opt_state = recipe.optimizer.init(params)

@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import Mesh
 
@@ -130,6 +131,28 @@ def test_members_of_another_optimizer_equal_the_runs_alone():
     state = train(recipe, seed=members[1].seed, **settings)
     assert jax.tree.structure(states[1]) == jax.tree.structure(state)
     assert_params_like(states[1], state)
+
+
+def schedule_free(numbers):
+    """An optimizer that keeps a copy of the parameters in its state."""
+    return optax.contrib.schedule_free_sgd(numbers.learning_rate)
+
+
+def test_members_that_begin_with_given_parameters_equal_the_runs_alone():
+    population = Population(ONE_BUCKET.recipe, schedule_free)
+    params = ONE_BUCKET.recipe.model.init(jax.random.key(9))
+    settings = SETTINGS | {"steps": 2}
+    states = train_population(population, MEMBERS, at_once=1, params=params, **settings)
+    recipe = population.recipe_of(MEMBERS[1].numbers)
+    state = train(recipe, seed=MEMBERS[1].seed, params=params, **settings)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+        (states[1].params, states[1].opt_state),
+        (state.params, state.opt_state),
+    )
+    del params["readout"]
+    with pytest.raises(ValueError, match="readout"):
+        train_population(population, MEMBERS, params=params, **settings)
 
 
 def test_members_are_split_over_devices_and_equal_the_runs_alone(alone, monkeypatch):
