@@ -17,6 +17,7 @@ from ropejax.tasks.binary_multiplication import BinaryMultiplication
 from ropejax.tasks.bucket_sort import BucketSort
 from ropejax.tasks.compute_sqrt import ComputeSqrt
 from ropejax.tasks.copy_string import CopyString
+from ropejax.tasks.count import Count
 from ropejax.tasks.cycle_navigation import CycleNavigation
 from ropejax.tasks.duplicate_string import DuplicateString
 from ropejax.tasks.dyck import Dyck
@@ -24,21 +25,25 @@ from ropejax.tasks.even_pairs import EvenPairs
 from ropejax.tasks.flip_flop import FlipFlop
 from ropejax.tasks.induction_heads import InductionHeads
 from ropejax.tasks.key_lookup import KeyLookup
+from ropejax.tasks.lego import Lego
 from ropejax.tasks.masked_text import MaskedText
 from ropejax.tasks.missing_duplicate_string import MissingDuplicateString
 from ropejax.tasks.mode import Mode
 from ropejax.tasks.modular_arithmetic import ModularArithmetic
 from ropejax.tasks.modular_arithmetic_brackets import ModularArithmeticBrackets
+from ropejax.tasks.multiplication import Multiplication
 from ropejax.tasks.next_symbol import NextSymbol
 from ropejax.tasks.odds_first import OddsFirst
 from ropejax.tasks.parity_check import ParityCheck
 from ropejax.tasks.parity_scratchpad import ParityScratchpad
 from ropejax.tasks.passkey import Passkey
+from ropejax.tasks.polynomial import Polynomial
 from ropejax.tasks.reverse_string import ReverseString
 from ropejax.tasks.selective_copy import SelectiveCopy
 from ropejax.tasks.solve_equation import SolveEquation
 from ropejax.tasks.sort_numbers import SortNumbers
 from ropejax.tasks.stack_manipulation import StackManipulation
+from ropejax.tasks.summation import Summation
 from ropejax.tasks.word_problem import WordProblem
 
 TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
@@ -72,6 +77,9 @@ MORE_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
         "sort": SortNumbers,
         "addition": Addition,
         "addition_scratchpad": AdditionScratchpad,
+        "multiplication": Multiplication,
+        "summation": Summation,
+        "polynomial": Polynomial,
         "parity_scratchpad": ParityScratchpad,
         "key_lookup": KeyLookup,
         "associative_recall": AssociativeRecall,
@@ -80,7 +88,9 @@ MORE_TASKS: MappingProxyType[str, type[Task]] = MappingProxyType(
         "flip_flop": FlipFlop,
         "word_problem": WordProblem,
         "dyck": Dyck,
+        "lego": Lego,
         "mode": Mode,
+        "count": Count,
     }
 )
 """Tasks of other papers by name."""

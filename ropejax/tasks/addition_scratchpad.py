@@ -8,8 +8,9 @@ from jaxtyping import Array, Int
 from ropejax.encodings.choices import check_choice
 from ropejax.settings import make_tuples
 from ropejax.tasks import draws
-from ropejax.tasks.addition import WIDTHS, Addition
+from ropejax.tasks.addition import Addition
 from ropejax.tasks.base import Example, Task
+from ropejax.tasks.written_numbers import WIDTHS
 from ropejax.typing import Rng
 
 SIZES = {"input": 2, "computation": 2, "output": 1, "carry": 1, "remaining": 0}

@@ -15,8 +15,8 @@ from ropejax.positions import Abacus, Coupled, CoupledLevels, Randomized
 @pytest.mark.parametrize(
     ("study", "form", "runs"),
     [
-        (kazemnejad2023, "full", 165),
-        (kazemnejad2023, "medium", 165),
+        (kazemnejad2023, "full", 210),
+        (kazemnejad2023, "medium", 210),
         (kazemnejad2023, "mini", 45),
         (arithmetic_study, "full", 108),
         (arithmetic_study, "medium", 36),

@@ -12,8 +12,8 @@ import pytest
 
 from ropejax.tasks import ALL_TASKS, MORE_TASKS, TASKS, TEXT_TASKS
 from ropejax.tasks.scattered import chosen_places
+from tests.tasks import number_oracles, state_oracles
 from tests.tasks.samples import UNOPTIMIZED, row
-from tests.tasks.state_oracles import dyck, flip_flop, mode, word_problem  # noqa: F401
 
 LENGTHS = np.array([1, 2, 3, 4, 5, 8, 11, 12] + [3, 8, 12] * 160)
 SMALL, LARGE = 12, 15
@@ -111,68 +111,6 @@ def induction_heads(task, inputs, length):
     return [inputs[inputs.index(trigger) + 1]]
 
 
-def addition(task, inputs, length):
-    """Reads the numbers off the text, with Python's integers, and writes their sum."""
-    text = [s for s in inputs if not (task.blank_every and s == task.blank)]
-    fields, field = [], []
-    for symbol in [*text, task.plus]:
-        if symbol == task.plus:
-            fields.append(field)
-            field = []
-        else:
-            field.append(symbol)
-    assert len(fields) == task.operands
-    numbers, lowest = [], None
-    for field in fields:
-        assert len(field) == length * (2 if task.num_hints else 1)
-        field = field if task.order == "reversed" else field[::-1]  # least first
-        if task.num_hints:  # a digit's hint stands before it, read from the left
-            hints = field[0::2] if task.order == "reversed" else field[1::2]
-            field = field[1::2] if task.order == "reversed" else field[0::2]
-            assert np.all(np.diff(hints) == 1)
-            assert lowest in (None, hints[0])
-            lowest = hints[0]
-        if task.widths == "blanks":
-            width = next((i for i, s in enumerate(field) if s >= task.base), length)
-            assert all(s == task.blank for s in field[width:])
-            field = field[:width]
-        assert all(digit < task.base for digit in field)
-        if task.widths != "zeros":
-            assert len(field) == 1 or field[-1] > 0
-        numbers.append(sum(d * task.base**i for i, d in enumerate(field)))
-    if task.widths == "zeros" and length > 1:
-        assert max(numbers) >= task.base ** (length - 1)
-    total, digits = sum(numbers), []
-    while total:
-        total, digit = divmod(total, task.base)
-        digits.append(digit)
-    room = length + 1
-    while task.base ** (room - length) < task.operands:
-        room += 1
-    if task.running_sums:
-        return running_sums(task, numbers, room)
-    count = max(len(digits), 1) if task.terminate else room
-    digits += [0] * (count - len(digits))
-    order = range(count)[::-1] if task.order == "plain" else range(count)
-    answer = []
-    for place in order:
-        answer += [lowest + place] if task.num_hints else []
-        answer.append(digits[place])
-    if task.terminate:
-        answer.append(task.end_symbol)
-    full = room * (2 if task.num_hints else 1) + task.terminate
-    return answer + [0] * (full - len(answer))
-
-
-def running_sums(task, numbers, room):
-    written, total = [], 0
-    for number in [0, *numbers]:
-        total += number
-        digits = [total // task.base**place % task.base for place in range(room)]
-        written += [task.base, *(digits[::-1] if task.order == "plain" else digits)]
-    return written[1:]
-
-
 def addition_scratchpad(task, inputs, length):
     """Adds as at school, and writes down what it does."""
     a, b = inputs[:length], inputs[length + 1 :]
@@ -186,6 +124,12 @@ def addition_scratchpad(task, inputs, length):
         for part in step:
             steps += step[part] if part in task.parts else []
     return [*steps, carry, *digits]
+
+
+def oracle_of(name):
+    """The task in plain Python: of this file, or of one beside it."""
+    oracles = vars(number_oracles) | vars(state_oracles) | globals()
+    return oracles[name]
 
 
 ALL_PARTS = "parts=('input', 'computation', 'output', 'carry', 'remaining')"
@@ -223,6 +167,18 @@ CASES = [
     "addition order='answer', blank_every=4",
     "addition order='answer', operands=3, running_sums=True",
     "addition base=2, order='plain', operands=5, widths='blanks', running_sums=True",
+    "multiplication",
+    "multiplication base=2, order='plain', widths='zeros', terminate=True",
+    "multiplication base=16, num_hints=40, widths='blanks'",
+    "multiplication order='answer', blank_every=5",
+    "summation",
+    "summation base=7, modulus=3",
+    "polynomial",
+    "polynomial modulus=97, max_degree=5",
+    "lego",
+    "lego num_variables=5, asked='last'",
+    "count",
+    "count num_numbers=16",
     "addition_scratchpad",
     f"addition_scratchpad base=3, widths='zeros', scored='answer', {ALL_PARTS}",
     "addition_scratchpad parts=('remaining',)",
@@ -232,7 +188,7 @@ CASES = [
 @pytest.mark.parametrize("text", CASES)
 def test_rows_agree_with_plain_python_and_do_not_depend_on_padding(text):
     task, batch = task_of(text), drawn(text)
-    oracle = globals()[text.split(" ")[0]]
+    oracle = oracle_of(text.split(" ")[0])
     for index, length in enumerate(LENGTHS.tolist()):
         inputs, targets, scored = row(task, batch, index, length)
         assert all(0 <= symbol < task.input_vocab for symbol in inputs)
@@ -258,6 +214,7 @@ def test_rows_agree_with_plain_python_and_do_not_depend_on_padding(text):
 WRITTEN = {
     "addition": "0123456789+",
     "addition_scratchpad": "0123456789+",
+    "multiplication": "0123456789*",
     "dyck": "([{<)]}>",
     "induction_heads": "0123456789ABCDEFG",
 }
@@ -283,9 +240,12 @@ def test_documentation_is_complete_and_its_examples_are_right(name):
             else [written.index(symbol) for symbol in left]
         )
         answer = [int(symbol) for symbol in right]
-        one = dataclasses.replace(task, widths="zeros") if name == "addition" else task
-        length = len(inputs) // 2 if "addition" in name else len(inputs)
-        assert globals()[name](one, inputs, length) == answer
+        padded = name in ("addition", "multiplication")
+        one = dataclasses.replace(task, widths="zeros") if padded else task
+        on_numbers = padded or name == "addition_scratchpad"
+        length = len(inputs) // 2 if on_numbers else len(inputs)
+        length = len(answer) if name == "count" else length
+        assert oracle_of(name)(one, inputs, length) == answer
         assert task.input_length(length) == len(inputs)
         assert task.output_length(length) == len(answer)
 
@@ -312,6 +272,8 @@ def test_catalogues_keep_the_benchmark_apart():
         ("flip_flop p_write=0.25, p_read=0.25, p_ignore=0.5", 1 / 2),
         ("dyck num_kinds=2, max_depth=3", 1 / 2),
         ("mode vocab_size=3", 1 / 3),
+        ("summation base=4, modulus=4", 1 / 4),
+        ("lego", 1 / 2),
         ("addition base=2", None),
     ],
 )
@@ -369,6 +331,14 @@ def test_answers_cannot_be_guessed_without_the_input(text, expected):
         ("addition order='reverse'", "got 'reverse'. Did you mean 'reversed'"),
         ("addition blank_every=-1", "blank_every must be at least 0"),
         ("addition running_sums=True, terminate=True", "set terminate=False"),
+        ("multiplication base=1", "base=1"),
+        ("multiplication widths='zero'", "got 'zero'. Did you mean 'zeros'"),
+        ("summation modulus=1", "modulus=1"),
+        ("polynomial max_degree=0", "max_degree must lie in 1 .. 63, got max_degree=0"),
+        ("polynomial max_degree=64", "max_degree must lie in"),
+        ("lego num_variables=1", "num_variables=1"),
+        ("lego asked='first'", "asked must be one of any, last"),
+        ("count num_numbers=1", "num_numbers=1"),
         ("addition_scratchpad parts=()", "without a scratchpad the task is Addition"),
         ("addition_scratchpad parts=('carry', 'carry')", "each once"),
         ("addition_scratchpad parts=('sum',)", "parts must be one of input, comp"),
@@ -404,6 +374,14 @@ def test_lengths_without_examples_are_refused():
         task_of("copy content='unique', vocab_size=5").check_length(6)
     with pytest.raises(ValueError, match="need num_hints of at least 7, got 6"):
         task_of("addition num_hints=6").check_length(6)
+    with pytest.raises(ValueError, match="need num_hints of at least 12, got 11"):
+        task_of("multiplication num_hints=11").check_length(6)
+    with pytest.raises(ValueError, match="in base=16384: numbers have at most 7 dig"):
+        task_of("multiplication base=2**14").check_length(8)
+    with pytest.raises(ValueError, match="its 4 clauses need as many variables"):
+        task_of("lego num_variables=3").check_length(13)
+    with pytest.raises(ValueError, match="there are num_numbers=8 in all"):
+        task_of("count num_numbers=8").check_length(9)
 
 
 @pytest.mark.fast

@@ -1,4 +1,4 @@
-"""Tasks of tracking a state at long lengths, in place, and their distributions."""
+"""Tasks beside the benchmark at long lengths, in place, and their distributions."""
 
 import functools
 
@@ -9,7 +9,7 @@ import pytest
 
 from ropejax.tasks import MORE_TASKS, groups
 from ropejax.tasks.groups import GENERATORS
-from tests.tasks import state_oracles
+from tests.tasks import number_oracles, state_oracles
 from tests.tasks.samples import UNOPTIMIZED, row
 
 LENGTHS = np.array([1, 2, 3] * 10 + [8] * 400 + [40] * 60 + [500] * 60)
@@ -32,13 +32,22 @@ def inputs_of(name, length):
     return tokens[:, : task.input_length(length)].tolist()
 
 
-@pytest.mark.parametrize("name", ["word_problem", "flip_flop", "dyck", "mode"])
+ORACLES = vars(state_oracles) | vars(number_oracles)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("word_problem", "flip_flop", "dyck", "mode"),
+        *("multiplication", "summation", "polynomial", "lego", "count"),
+    ],
+)
 def test_answers_are_exact_at_any_length(name):
     task, batch = MORE_TASKS[name](), drawn(name)
     for index, length in enumerate(LENGTHS.tolist()):
         inputs, targets, scored = row(task, batch, index, length)
-        assert targets == getattr(state_oracles, name)(task, inputs, length)
-        assert scored == [True]
+        assert targets == ORACLES[name](task, inputs, length)
+        assert scored == [True] * len(targets)
 
 
 @pytest.mark.parametrize(
