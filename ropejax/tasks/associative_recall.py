@@ -3,8 +3,10 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ropejax.encodings.choices import check_choice
 from ropejax.tasks import draws
 from ropejax.tasks.base import Example
 from ropejax.tasks.key_lookup import KeyLookup, asked_after, num_pairs
@@ -22,20 +24,44 @@ class AssociativeRecall(KeyLookup):
     Attributes:
         num_keys: number of keys.
         num_values: number of values.
+        answers: "last" asks for the value of the last key, behind the input; "each" for
+            that of every key which stood before, at the key itself (multi-query
+            recall). The values follow, so models must be causal then.
 
     Examples:
         2 20 5 17 2 20 5 -> 1    (16 keys; 17 is value 1)
 
     References:
-        Ba et al. 2016, arXiv 1610.06258, section 4.1; Arora et al. 2023, arXiv
-        2312.04927.
+        Ba et al. 2016, arXiv 1610.06258, section 4.1, one key a row; Arora et al. 2023
+        (MQAR), arXiv 2312.04927, several.
 
     Departures:
-        One key is asked for in a row, as in Ba et al., not several.
+        Of MQAR: keys recur uniformly, and not at gaps of a power law; nothing stands
+        between pairs.
     """
 
     title = "Associative Recall"
     summary = "the value that goes with a key in this row"
+
+    answers: str = "last"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("answers", self.answers, ("last", "each"))
+
+    @property
+    def in_place(self) -> bool:
+        """Whether each key that stood before is asked for, where it stands."""
+        return self.answers == "each"
+
+    @property
+    def left_to_right(self) -> bool:
+        """The value of a key that is asked for in place follows it."""
+        return self.in_place
+
+    def output_length(self, length):
+        """One symbol; none behind the input if answers are in place."""
+        return 0 * length + (not self.in_place)
 
     def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:
         """Draws one example, as `Task.sample_row` says."""
@@ -46,4 +72,15 @@ class AssociativeRecall(KeyLookup):
         asked = keys[pair]
         values = self.num_keys + book[keys]
         inputs = asked_after(keys, values, asked, num_pairs(length))
+        if self.in_place:
+            return self._each(inputs, book)
         return Example(inputs, book[asked][None])
+
+    def _each(self, inputs: Int[Array, " X"], book: Int[Array, " K"]) -> Example:
+        """The same row, with the value of each key that stood before it asked for."""
+        place = jnp.arange(inputs.shape[0])
+        is_key = inputs < self.num_keys
+        key = jnp.where(is_key, inputs, 0)
+        never = jnp.full(self.num_keys, inputs.shape[0])
+        first = never.at[key].min(jnp.where(is_key, place, inputs.shape[0]))
+        return Example(inputs, book[key], is_key & (place > first[key]))

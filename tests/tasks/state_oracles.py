@@ -1,4 +1,4 @@
-"""Tasks of tracking a state in plain Python: `(task, inputs, length) -> answer`.
+"""Tasks of a state or of recall in plain Python: `(task, inputs, length) -> answer`.
 
 Each asserts as well that the input is one that the task may draw. Nothing here is
 shared with the package: groups are those of `itertools`, brackets are on a stack.
@@ -78,3 +78,29 @@ def mode(task, inputs, length):
     by_count = sorted(set(inputs), key=inputs.count)
     assert len(by_count) == 1 or inputs.count(by_count[-2]) < inputs.count(by_count[-1])
     return by_count[-1:]
+
+
+def pairs_of(task, inputs):
+    keys, values = inputs[:-1:2], [v - task.num_keys for v in inputs[1::2]]
+    assert all(0 <= key < task.num_keys for key in (*keys, inputs[-1]))
+    assert all(0 <= value < task.num_values for value in values)
+    return list(zip(keys, values, strict=True)), inputs[-1]
+
+
+def key_lookup(task, inputs, length):
+    pairs, asked = pairs_of(task, inputs)
+    (value,) = [value for key, value in pairs if key == asked]
+    return [value]
+
+
+def associative_recall(task, inputs, length):
+    pairs, asked = pairs_of(task, inputs)
+    book = dict(pairs)
+    assert all(book[key] == value for key, value in pairs)
+    if task.answers == "last":
+        return [book[asked]]
+    seen, answers = set(), []
+    for symbol in inputs:
+        answers.append(book[symbol] if symbol in seen else -1)
+        seen |= {symbol} if symbol < task.num_keys else set()
+    return answers

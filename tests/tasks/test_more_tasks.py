@@ -63,26 +63,6 @@ def parity_scratchpad(task, inputs, length):
     return answer
 
 
-def pairs_of(task, inputs):
-    keys, values = inputs[:-1:2], [v - task.num_keys for v in inputs[1::2]]
-    assert all(0 <= key < task.num_keys for key in (*keys, inputs[-1]))
-    assert all(0 <= value < task.num_values for value in values)
-    return list(zip(keys, values, strict=True)), inputs[-1]
-
-
-def key_lookup(task, inputs, length):
-    pairs, asked = pairs_of(task, inputs)
-    (value,) = [value for key, value in pairs if key == asked]
-    return [value]
-
-
-def associative_recall(task, inputs, length):
-    pairs, asked = pairs_of(task, inputs)
-    book = dict(pairs)
-    assert all(book[key] == value for key, value in pairs)
-    return [book[asked]]
-
-
 def passkey(task, inputs, length):
     """Takes the sentence and what stands around it away; the filler must be left."""
     start, before, after = list(task.start), list(task.before), list(task.after)
@@ -321,6 +301,7 @@ def test_answers_cannot_be_guessed_without_the_input(text, expected):
         ("passkey vocab_size=16", "vocab_size=16 must be above the largest symbol, 16"),
         ("passkey path='no.npy'", "path='no.npy' is no file"),
         ("passkey path='no.npy', filler=(3,)", "are both the filler"),
+        ("associative_recall answers='all'", "answers must be one of last, each"),
         ("dyck max_depth=2", "max_depth must be at least 3, got 2"),
         ("dyck max_depth=2**31", "max_depth must be at most 65536"),
         ("dyck num_kinds=1", "num_kinds=1"),

@@ -50,12 +50,20 @@ def test_answers_are_exact_at_any_length(name):
         assert scored == [True] * len(targets)
 
 
+IS_ASKED = {
+    "word_problem": lambda inputs, answers: [True] * len(inputs),
+    "flip_flop": lambda inputs, answers: [symbol == 3 for symbol in inputs],
+    "associative_recall": lambda inputs, answers: [answer >= 0 for answer in answers],
+}
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("word_problem", {"group_name": "S3"}),
         ("word_problem", {"group_name": "A4", "symbols": "generators"}),
         ("flip_flop", FAIR),
+        ("associative_recall", {"num_keys": 3}),
     ],
 )
 def test_each_answer_in_place_is_that_of_the_row_cut_there(name, options):
@@ -69,16 +77,16 @@ def test_each_answer_in_place_is_that_of_the_row_cut_there(name, options):
     )
     batch, other = jax.tree.map(np.asarray, both(jax.random.key(3)))
     assert task.in_place
-    assert task.left_to_right == (name == "flip_flop")  # there a read's bit follows
+    assert task.left_to_right == (name != "word_problem")  # there what is read follows
     assert task.num_tokens(9) == 9
     for index, length in enumerate(lengths.tolist()):
         count = int(task.input_length(length))
         assert batch.lengths[index] == count
         inputs = batch.tokens[index, :count].tolist()
         assert inputs == other.tokens[index, :count].tolist()
-        answers = getattr(state_oracles, name)(task, inputs, length)
+        answers = ORACLES[name](task, inputs, length)
         asked = np.zeros(9, bool)
-        asked[:count] = [name == "word_problem" or s == 3 for s in inputs]
+        asked[:count] = IS_ASKED[name](inputs, answers)
         np.testing.assert_array_equal(batch.target_mask[index], asked)
         np.testing.assert_array_equal(batch.score_mask[index], asked)
         wanted = np.zeros(9, int)
