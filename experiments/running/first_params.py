@@ -12,6 +12,7 @@ from experiments.building.build import Experiment
 from experiments.building.pretrained import FIELD
 from experiments.running import workdir
 from ropejax.nn.from_hf import decoder_from_hf, open_checkpoint
+from ropejax.sharding import Sharding
 from ropejax.training import TrainState, init_state, start_from
 from ropejax.typing import Params
 
@@ -36,18 +37,20 @@ def check(config: Mapping[str, Any], folder: pathlib.Path) -> None:
         _opened(config)
 
 
-def read(config: Mapping[str, Any]) -> Params:
+def read(config: Mapping[str, Any], sharding: Sharding | None = None) -> Params:
     """Returns the parameters of the checkpoint that a run begins with.
 
     Args:
         config: its config, plain.
+        sharding: how they are spread over a mesh; on the default device if None.
 
     Raises:
         ValueError: if arrays are missing, left over or of another shape.
     """
     own, tensors = _opened(config)
+    shardings = None if sharding is None else sharding.parameters
     try:
-        return decoder_from_hf(own, tensors)[1]
+        return decoder_from_hf(own, tensors, shardings=shardings)[1]
     except ValueError as error:
         raise ValueError(f"{_told(config)}: {error}") from None
 
@@ -66,7 +69,8 @@ def untrained(config: Mapping[str, Any], experiment: Experiment) -> TrainState:
     recipe, seeds = experiment.recipe, (experiment.seed, experiment.length_seed)
     if not is_pretrained(config):
         return init_state(recipe, *seeds)
-    allow_new, params = config["train"]["init_new"], read(config)
+    allow_new = config["train"]["init_new"]
+    params = read(config, recipe.sharding)
     try:
         return start_from(
             recipe,

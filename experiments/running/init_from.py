@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import jax
 from rich.console import Console
 
+from experiments.building.mesh import AXES
 from experiments.running import first_params, processes, workdir
 from experiments.running.opening import open_run, read_run
 from ropejax.nn.layer_stacks import restacked
 from ropejax.nn.parameters import check_fit
+from ropejax.sharding import Sharding
 from ropejax.training import TrainState
 from ropejax.training.checkpoint import Checkpoints
 from ropejax.training.checkpoint_agreement import largest
@@ -120,7 +122,7 @@ def begin(
     checkpoints: Checkpoints,
     start: Callable[[Params], TrainState],
     console: Console,
-    mesh: Mapping[str, int] | None = None,
+    sharding: Sharding | None = None,
 ) -> None:
     """Writes the checkpoint of step 0 of a run that begins so; later, does nothing.
 
@@ -131,15 +133,14 @@ def begin(
         checkpoints: those of the run.
         start: the state before the first step, with given parameters.
         console: where it is said.
-        mesh: sizes by axis of the mesh that the parameters are put on; None for one
-            device.
+        sharding: how parameters are spread over a mesh; None for one device.
     """
     source = source_of(config)
     from_checkpoint = first_params.is_pretrained(config) and config["train"]["steps"]
     if not (source or from_checkpoint) or largest(len(checkpoints.steps())):
         return
     if source is None:
-        checkpoints.save(start(first_params.read(config)), {})
+        checkpoints.save(start(first_params.read(config, sharding)), {})
         checkpoints.wait()
         console.print(
             f"{folder}: begins with {config['model']['pretrained']}",
@@ -147,6 +148,7 @@ def begin(
             soft_wrap=True,
         )
         return
+    mesh = None if sharding is None else {axis: sharding.sizes[axis] for axis in AXES}
     run, state = open_run(source.folder, mesh, source.step)
     origin = {
         "run_id": run.run_id,

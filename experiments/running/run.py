@@ -21,7 +21,6 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments.building.build import build
-from experiments.building.mesh import AXES
 from experiments.report import tables
 from experiments.results import store as results
 from experiments.results.store import ResultsWriter
@@ -230,7 +229,7 @@ def begin(run: Run, checkpoints: Checkpoints, console: Console) -> None:
         checkpoints: its own.
         console: where it is said.
     """
-    experiment, sharding = run.experiment, run.experiment.recipe.sharding
+    experiment = run.experiment
     start = partial(
         start_from,
         experiment.recipe,
@@ -238,7 +237,6 @@ def begin(run: Run, checkpoints: Checkpoints, console: Console) -> None:
         length_seed=experiment.length_seed,
         allow_new=init_from.allows_new(run.config),
     )
-    mesh = None if sharding is None else {axis: sharding.sizes[axis] for axis in AXES}
     init_from.begin(
         run.config,
         run.folder,
@@ -246,7 +244,7 @@ def begin(run: Run, checkpoints: Checkpoints, console: Console) -> None:
         checkpoints,
         start,
         console,
-        mesh,
+        experiment.recipe.sharding,
     )
 
 

@@ -15,6 +15,7 @@ from experiments.evaluate import evaluate_run
 from experiments.replay import replay
 from experiments.results import store as results
 from experiments.running import workdir
+from experiments.running.first_params import untrained
 from experiments.running.opening import open_run
 from experiments.running.run import run_experiment
 from experiments.study import sweep
@@ -149,6 +150,23 @@ def test_a_run_of_no_steps_scores_the_checkpoint_and_keeps_no_copy(there, tmp_pa
         evaluate_run(tmp_path, console=QUIET, fields={"model.pretrained": "x"})
     with pytest.raises(ValueError, match=r"trains nothing \(train.steps=0\)"):
         replay(tmp_path, 0)
+
+
+def test_a_run_on_a_mesh_begins_with_parameters_spread_over_it(there):
+    config = config_of(there, mesh__fsdp=2, mesh__data=-1, train__batch_size=8)
+    experiment = build.build(config)
+    state = untrained(config.to_dict(), experiment)
+    _, params = decoder_from_hf(*open_checkpoint(there / "llama"))
+    jax.tree.map(np.testing.assert_array_equal, state.params, params)
+    recipe = experiment.recipe
+    asked = recipe.sharding.parameters(recipe.model, params)
+    found = jax.tree.map(lambda x: x.sharding, state.params)
+    same = jax.tree.map(
+        lambda x, a, b: a.is_equivalent_to(b, x.ndim), params, asked, found
+    )
+    assert jax.tree.all(same)
+    kernel = state.params["layers"]["kind_0"]["mlp_in"]["kernel"]
+    assert kernel.addressable_shards[0].data.size == kernel.size // 2
 
 
 def test_a_run_of_no_steps_of_any_config_scores_what_it_begins_with(tmp_path):

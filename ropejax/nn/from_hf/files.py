@@ -4,11 +4,13 @@ It needs the package safetensors, of the extra `pretrained`.
 """
 
 import json
+import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 _INDEX, _SINGLE, _CONFIG = (
@@ -17,9 +19,25 @@ _INDEX, _SINGLE, _CONFIG = (
     "config.json",
 )
 
+_DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+"""Types of arrays by their names in the files."""
+
 
 class StoredTensors(Mapping):
-    """Arrays in files of safetensors by name, each read when it is asked for.
+    """Arrays in files of safetensors by name, mapped into memory.
+
+    What is looked at of them is read then, and no more, so that a device that holds a
+    part of an array costs that part. (The package safetensors copies whole arrays.)
 
     Args:
         files: the file of each array.
@@ -27,10 +45,22 @@ class StoredTensors(Mapping):
 
     def __init__(self, files: Mapping[str, pathlib.Path]):
         self._files = dict(files)
+        self._entries = {path: _entries(path) for path in set(self._files.values())}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        with _opened(self._files[name]) as file:
-            return file.get_tensor(name)
+        path = self._files[name]
+        start, entries = self._entries[path]
+        entry = entries[name]
+        if entry["dtype"] not in _DTYPES:
+            raise ValueError(
+                f"{name} in {path} is of {entry['dtype']}, and must be of "
+                f"{', '.join(_DTYPES)}; dequantize the model."
+            )
+        shape = tuple(entry["shape"])
+        if not math.prod(shape):
+            return np.zeros(shape, _DTYPES[entry["dtype"]])
+        offset = start + entry["data_offsets"][0]
+        return np.memmap(path, _DTYPES[entry["dtype"]], "r", offset, shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
@@ -119,6 +149,13 @@ def save_checkpoint(
     save_file(arrays, partial, metadata={"format": "pt"})  # without, it is not loaded
     os.replace(partial, folder / _SINGLE)
     (folder / _CONFIG).write_text(told)
+
+
+def _entries(path: pathlib.Path) -> tuple[int, Mapping[str, Any]]:
+    """Where the arrays of a file begin, and what its header says of each."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        return 8 + size, json.loads(file.read(size))
 
 
 def _opened(path: pathlib.Path) -> Any:

@@ -79,15 +79,25 @@ class Layout(NamedTuple):
         )
 
 
+Shardings = Callable[[TransformerSpec, Params], Params]
+"""The sharding of each parameter, of a model and the shapes of its parameters."""
+
+
 def params_from_hf(
-    spec: TransformerSpec, tensors: Mapping[str, Any], layout: Layout
+    spec: TransformerSpec,
+    tensors: Mapping[str, Any],
+    layout: Layout,
+    shardings: Shardings | None = None,
 ) -> Params:
     """Returns a model's parameters, float32, of the arrays of a checkpoint.
 
     Args:
         spec: how the model is made, from `spec_from_hf`.
-        tensors: arrays by name, of which one at a time is read.
+        tensors: arrays by name, of which one parameter, or a device's part of one, is
+            read at a time.
         layout: where they go.
+        shardings: where the parameters go, as `Sharding.parameters` says; all on the
+            default device if None.
 
     Raises:
         ValueError: if arrays are missing, left over, of another shape, or no floats.
@@ -101,20 +111,36 @@ def params_from_hf(
         for weight in layout.of_layer
     }
     _check_names(wanted, tensors, spec, layout)
-    found = {
-        weight.path: jnp.asarray(_read(tensors, weight.name, weight))
-        for weight in layout.of_model
+    sources = {
+        weight.path: _Source([weight.name], weight) for weight in layout.of_model
     }
     for kind in range(period):
         for weight in layout.of_layer:
             layers = range(kind, number, period)
             names = [layout.in_layer(at, weight.name) for at in layers]
-            stacked = jnp.asarray(_stacked(tensors, names, weight))
-            found[f"layers/kind_{kind}/{weight.path}"] = stacked
+            path = f"layers/kind_{kind}/{weight.path}"
+            sources[path] = _Source(names, weight, stacked=True)
+    for source in sources.values():
+        source.check(tensors)
     shapes = jax.eval_shape(spec.init, jax.random.key(0))
-    return jax.tree.unflatten(
-        jax.tree.structure(shapes), [found[name] for name in named(shapes)]
-    )
+    tree = jax.tree.structure(shapes)
+    places = [None] * tree.num_leaves
+    if shardings is not None:
+        places = tree.flatten_up_to(shardings(spec, shapes))
+    leaves = [
+        _placed(sources[name].reader(tensors), shape, place)
+        for (name, shape), place in zip(named(shapes).items(), places, strict=True)
+    ]
+    return jax.tree.unflatten(tree, leaves)
+
+
+def _placed(read: Callable, like: jax.ShapeDtypeStruct, sharding: Any) -> jax.Array:
+    """What is read, on its devices; of one part at a time the host has a copy."""
+    if sharding is None:
+        return jnp.asarray(read((slice(None),) * like.ndim))
+    parts = sharding.addressable_devices_indices_map(like.shape)
+    arrays = [jax.device_put(read(index), device) for device, index in parts.items()]
+    return jax.make_array_from_single_device_arrays(like.shape, sharding, arrays)
 
 
 def tensors_of(
@@ -199,29 +225,58 @@ def _listed(names: set[str]) -> str:
     return f"{first} and {len(names) - 3} more" if len(names) > 3 else first
 
 
-def _stacked(tensors: Mapping[str, Any], names: list[str], weight: Weight) -> Array:
-    """Arrays of several layers, one below the other; never all of them twice."""
-    first = _read(tensors, names[0], weight)
-    stacked = np.empty((len(names), *first.shape), np.float32)
-    stacked[0] = first
-    for row, name in enumerate(names[1:], 1):
-        stacked[row] = _read(tensors, name, weight)
-    return stacked
+class _Source(NamedTuple):
+    """The arrays that a parameter is made of.
 
+    Attributes:
+        names: of one array, or of those of several layers.
+        weight: where they go.
+        stacked: whether layers are the first axis.
+    """
 
-def _read(tensors: Mapping[str, Any], name: str, weight: Weight) -> Array:
-    """One array, or a part of one, as it is here, float32."""
-    array = tensors[name]
-    dtype = str(getattr(array, "dtype", type(array).__name__))
-    if dtype not in _FLOATS:
-        raise ValueError(
-            f"{name} is of {dtype}, and must be an array of {', '.join(_FLOATS)}; "
-            "dequantize the model, or call float().numpy() of a tensor of PyTorch."
-        )
-    if tuple(array.shape) != weight.shape:
-        raise ValueError(
-            f"{name} has the shape {list(array.shape)}, and the config says "
-            f"{list(weight.shape)}; it is not the checkpoint of this config."
-        )
-    part = weight.view(np.asarray(array)).astype(np.float32)
-    return part + np.float32(weight.offset) if weight.offset else part
+    names: list[str]
+    weight: Weight
+    stacked: bool = False
+
+    def check(self, tensors: Mapping[str, Any]) -> None:
+        """Raises ValueError unless the arrays are floats of the right shape."""
+        for name in self.names:
+            array = tensors[name]
+            dtype = str(getattr(array, "dtype", type(array).__name__))
+            if dtype not in _FLOATS:
+                raise ValueError(
+                    f"{name} is of {dtype}, and must be an array of "
+                    f"{', '.join(_FLOATS)}; dequantize the model, or call "
+                    "float().numpy() of a tensor of PyTorch."
+                )
+            if tuple(array.shape) != self.weight.shape:
+                raise ValueError(
+                    f"{name} has the shape {list(array.shape)}, and the config says "
+                    f"{list(self.weight.shape)}; it is not the checkpoint of this "
+                    "config."
+                )
+
+    def reader(self, tensors: Mapping[str, Any]) -> Callable[[tuple], Array]:
+        """Returns a function that reads a part of the parameter, float32.
+
+        Args:
+            tensors: arrays by name.
+        """
+
+        def one(name: str, index: tuple) -> Array:
+            part = self.weight.view(np.asarray(tensors[name]))[index]
+            part = part.astype(np.float32)
+            return part + np.float32(self.weight.offset) if self.weight.offset else part
+
+        def read(index: tuple) -> Array:
+            if not self.stacked:
+                return one(self.names[0], index)
+            names = self.names[index[0]]
+            first = one(names[0], index[1:])
+            stacked = np.empty((len(names), *first.shape), np.float32)
+            stacked[0] = first
+            for row, name in enumerate(names[1:], 1):
+                stacked[row] = one(name, index[1:])
+            return stacked
+
+        return read
