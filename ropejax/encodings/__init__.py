@@ -15,6 +15,7 @@ from ropejax.encodings.dape import DAPE
 from ropejax.encodings.deberta import DeBERTa
 from ropejax.encodings.dynamic_bias import DynamicBias
 from ropejax.encodings.fire import FIRE
+from ropejax.encodings.floater import Floater
 from ropejax.encodings.fope import FoPE
 from ropejax.encodings.forgetting import CABLE, Forgetting
 from ropejax.encodings.grape import GrapeM
@@ -107,6 +108,7 @@ ENCODINGS = MappingProxyType(
         "sinusoidal": Sinusoidal,
         "learned": Learned,
         "multiplicative": Multiplicative,
+        "floater": Floater,
         "shaw": Shaw,
         "scalar_bias": ScalarBias,
         "urpe": URPE,
@@ -148,6 +150,7 @@ __all__ = [
     "ENCODINGS",
     "Encoding",
     "FIRE",
+    "Floater",
     "FoPE",
     "Forgetting",
     "GrapeA",
