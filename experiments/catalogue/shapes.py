@@ -21,6 +21,7 @@ _AXES = {
     "H": lambda dims: dims.head_dim,
     "D": lambda dims: dims.embed_dim,
     "H / 2": lambda dims: dims.head_dim // 2,
+    "D + 1": lambda dims: dims.embed_dim + 1,
     "D / 8": lambda dims: dims.embed_dim // 8,
     "2 N": lambda dims: 2 * dims.num_heads,
     "N H": lambda dims: dims.num_heads * dims.head_dim,

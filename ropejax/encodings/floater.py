@@ -23,12 +23,12 @@ class Floater(Encoding):
     """Adds to each embedding the state of a learned dynamical system at its position.
 
     `x + p(m step)`, m the position, with
+    `dp/dt = W_2 [relu(W_1 [p; t] + b_1); t] + b_2` from a learned p(0) on.
 
-        dp/dt = W_2 [relu(W_1 [p; t] + b_1); t] + b_2,    p(0) learned,
-
-    solved by `substeps` steps of the classical Runge-Kutta method a position. Positions
-    that are consecutive are solved as far as they go, all others to `max_position`, one
-    after the other: a pass has so many steps more, and so has each decoded token.
+    It is solved by `substeps` steps of the classical Runge-Kutta method a position.
+    Positions that are consecutive are solved as far as they go, all others to
+    `max_position`, one after the other: a pass has so many steps more, and so has each
+    decoded token.
 
     Attributes:
         max_position: how far the path is known; positions lie below.

@@ -130,6 +130,33 @@ def test_what_all_settings_share_is_said_once(settings, names, shared):
 
 
 @pytest.mark.parametrize(
+    ("settings", "names", "shared"),
+    [
+        # (encoding, positions, title) of each.
+        (["rope consecutive A", "yarn consecutive B"], ["A", "B"], ""),
+        (["rope randomized A", "rope randomized B"], ["A", "B"], "rope, randomized"),
+        (
+            ["rope consecutive A", "yarn consecutive A"],  # one title for two
+            ["rope", "yarn"],
+            "consecutive, A",
+        ),
+        (
+            ["rope consecutive A", "rope randomized B"],
+            ["consecutive, A", "randomized, B"],
+            "rope",
+        ),
+    ],
+)
+def test_titles_that_tell_all_apart_are_their_names(settings, names, shared):
+    made = []
+    for encoding, positions, title in map(str.split, settings):
+        both = positions, encoding
+        made.append(summaries.Setting("", "", *both, *both, title=title))
+    found, said = naming.named_apart(made)
+    assert ([found[one] for one in made], said) == (names, shared)
+
+
+@pytest.mark.parametrize(
     ("trained", "tested", "shown"),
     [
         ("randomized", "evenly_spaced", "evenly spaced"),
