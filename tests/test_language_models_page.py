@@ -29,6 +29,7 @@ def test_the_blocks_run_in_order(capsys):
 def test_the_page_has_its_blocks_and_links():
     assert len(BLOCKS) == 10
     targets = set(re.findall(r"\]\((?!http)([^)#]+)\)", PAGE))
-    assert targets == {"attention.md", "masks.md", "runs.md"}
+    picture = "images/extension_smollm2.png"
+    assert targets == {"attention.md", "masks.md", "runs.md", picture}
     for target in targets:
         assert (DOCS / target).exists(), target

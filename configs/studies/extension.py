@@ -20,8 +20,11 @@ for ReRoPE and Self-Extend, 3/4 and 1/8 of N for dual chunks. Nothing is trained
 run is its scores: each of `samples` windows of the text at each length. What encodings
 do to layers without RoPE, and a checkpoint's own extension: configs/pretrained.py.
 
-Cost: reading the text as often as there are methods. SmolLM2-135M reads a window of
-16,384 tokens in two to six minutes of two x86-64 cores.
+Cost: reading the text as often as there are methods. On SmolLM2-135M, trained on 8,192
+tokens, with `samples=1,scale=2`: 48 minutes of two shared x86-64 cores. Measured, the
+perplexity of 16,384 tokens: as trained 23.6; queries times log n 24.0; interpolation
+26.7; first tokens and a window 13.7; NTK and dynamic NTK 8.45; YaRN 8.27; ReRoPE 8.08,
+dual chunks 8.06, and Leaky ReRoPE, Self-Extend and LM-Infinite 8.04; no positions 390.
 """
 
 from ml_collections import ConfigDict
