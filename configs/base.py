@@ -66,6 +66,7 @@ def get_config(arg: str = "") -> ConfigDict:
     model.pre_norm = False  # normalize what enters a part, rather than each sum
     model.output_norm = False  # normalize what a part returns, before it is added
     # Then no sum is normalized: with pre_norm it is Gemma 2's way, alone OLMo 2's.
+    model.residual_scale = 1.0  # factor on what a part returns, before it is added
     model.parallel = False  # attention and MLP beside each other; with pre_norm
     model.pattern = "alike"  # kinds of layers: alike, or windows between full ones
     model.pattern_options = ""  # its settings

@@ -240,6 +240,7 @@ def _make_model(
             norm=make_part(config, "norm"),
             pre_norm=model.pre_norm,
             output_norm=model.output_norm,
+            residual_scale=model.residual_scale,
             dropout=model.dropout,
             dtype=make_dtype(config),
             remat=model.remat,

@@ -31,7 +31,8 @@ USED = ("kind", "kind_options", "num_layers", "embed_dim", "dropout", "dtype")
 
 OF_LAYERS = (
     *("mlp", "mlp_options", "mlp_factor", "mlp_dim", "activation"),
-    *("norm", "norm_options", "pre_norm", "output_norm", "remat", "scan_layers"),
+    *("norm", "norm_options", "pre_norm", "output_norm", "residual_scale"),
+    *("remat", "scan_layers"),
 )
 """Fields that a kind reads too whose layers are those of a Transformer."""
 
@@ -73,6 +74,7 @@ def make_recurrent(config: ConfigDict, task: Task) -> RecurrentSpec | LayeredSpe
             norm=make_part(config, "norm"),
             pre_norm=model.pre_norm,
             output_norm=model.output_norm,
+            residual_scale=model.residual_scale,
             dropout=model.dropout,
             dtype=dtype,
             remat=model.remat,

@@ -70,6 +70,7 @@ ADDED = types.MappingProxyType(
         "model.attention_dropout": 0.0,
         "model.attention_scale": None,
         "model.output_norm": False,
+        "model.residual_scale": 1.0,
         "model.embedding_norm": False,
         "model.head_dim": None,
         "model.qkv_bias": False,

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from ropejax.attention import Normalizer, SequenceParallel, Softmax
 from ropejax.encodings import Dims, Encoding
+from ropejax.encodings.choices import positive
 from ropejax.nn.attention import MultiHeadAttention
 from ropejax.nn.dropout import dropout
 from ropejax.nn.dtypes import check_floating
@@ -22,7 +23,7 @@ from ropejax.nn.row_scales import Unscaled
 from ropejax.nn.self_attention import SelfAttention
 from ropejax.nn.token_shifts import Unshifted
 from ropejax.nn.weighting import Weighting
-from ropejax.settings import Settings
+from ropejax.settings import Settings, check_finite
 from ropejax.tokens import Tokens
 from ropejax.typing import Params, Rng
 
@@ -37,6 +38,8 @@ class BlockSettings(Settings):
         pre_norm: normalize what enters each part rather than each sum.
         output_norm: normalize what each part returns, before it is added; with
             `pre_norm` that is Gemma 2's, alone OLMo 2's, without norms of sums.
+        residual_scale: the factor on what each part returns, before it is added
+            (Granite; the muP of depth).
         dropout: probability of dropping an element of each part's output.
         dtype: dtype of the computation; parameters stay float32.
         implementation: which attention engine.
@@ -65,8 +68,8 @@ class BlockSettings(Settings):
             leaves it to the compiler.
 
     Raises:
-        ValueError: if `remat` is unknown, `dtype` no floating-point type, or `parallel`
-            without `pre_norm`.
+        ValueError: if `remat` is unknown, `dtype` no floating-point type,
+            `residual_scale` not positive and finite, or `parallel` without `pre_norm`.
     """
 
     mlp_dim: int
@@ -91,10 +94,13 @@ class BlockSettings(Settings):
     attention_scale: float | None = None
     qkv_bias: bool = False
     out_bias: bool = False
+    residual_scale: float = 1.0
 
     def __post_init__(self):
+        check_finite(self)
         check_remat(self.remat)
         check_floating("dtype", self.dtype)
+        positive(residual_scale=self.residual_scale)
         if self.parallel and not self.pre_norm:
             raise ValueError(
                 "parallel=True: attention and MLP read what enters the layer through "
@@ -240,6 +246,8 @@ class Layer(nnx.Module):
         out = function(self.entering(part, x if read is None else read))
         if self.settings.output_norm:
             out = getattr(self, f"{part}_output_norm")(out)
+        if (factor := self.settings.residual_scale) != 1:
+            out = factor * out
         x = x + dropped(out)
         return getattr(self, f"{part}_norm")(x) if self.settings.norms_sums else x
 
@@ -258,6 +266,7 @@ class Block(Layer):
     Norms of outputs (OLMo 2, arXiv 2501.00656): `y = x + norm(attention(x))`,
     `y + norm(mlp(y))`; with pre-norm (Gemma 2, arXiv 2408.00118):
     `y = x + norm'(attention(norm(x)))`, and so the MLP.
+    With a residual scale s: `y = x + s attention(...)`, and so the MLP.
     Parallel (Wang and Komatsuzaki 2021, GPT-J; Black et al. 2022, GPT-NeoX, arXiv
     2204.06745): `x + attention(norm(x)) + mlp(norm'(x))`.
     """

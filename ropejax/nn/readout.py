@@ -18,27 +18,32 @@ class Readout(Settings):
     """How logits are read out; what does it derives from it.
 
     Attributes:
+        divisor: logits are divided by it, before the cap (Granite's `logits_scaling`).
         cap: the limit that logits l bend towards, `cap tanh(l / cap)`, in nats; None
             for none (Gemma 2 has 30).
 
     Raises:
-        ValueError: if `cap` is not positive or not finite.
+        ValueError: if `divisor` or `cap` is not positive or not finite.
 
     References:
         Gemma Team 2024, "Gemma 2", arXiv 2408.00118.
     """
 
+    divisor: float = dataclasses.field(default=1.0, kw_only=True)
     cap: float | None = dataclasses.field(default=None, kw_only=True)
 
     summary: ClassVar[str]
 
     def __post_init__(self):
         check_finite(self)
+        positive(divisor=self.divisor)
         if self.cap is not None:
             positive(cap=self.cap)
 
-    def capped(self, logits: Float[Array, "B L V"]) -> Float[Array, "B L V"]:
-        """Returns logits within the cap, if there is one; for `__call__`."""
+    def finished(self, logits: Float[Array, "B L V"]) -> Float[Array, "B L V"]:
+        """Returns logits divided, and within the cap if any; for `__call__`."""
+        if self.divisor != 1:
+            logits = logits / self.divisor
         return logits if self.cap is None else self.cap * jnp.tanh(logits / self.cap)
 
     def check(self, num_symbols: int, num_outputs: int) -> None:
@@ -93,7 +98,7 @@ class LinearReadout(Readout):
 
     def __call__(self, model, x, num_outputs):
         """Returns logits: see `Readout.__call__`."""
-        return self.capped(model.readout(x.astype(jnp.float32)))
+        return self.finished(model.readout(x.astype(jnp.float32)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +128,8 @@ class TiedReadout(Readout):
 
     def __call__(self, model, x, num_outputs):
         """Returns logits: see `Readout.__call__`."""
-        return self.capped(x.astype(jnp.float32) @ model.embedding[...][:num_outputs].T)
+        vectors = model.embedding[...][:num_outputs]
+        return self.finished(x.astype(jnp.float32) @ vectors.T)
 
 
 READOUTS = MappingProxyType({"linear": LinearReadout, "tied": TiedReadout})

@@ -42,6 +42,7 @@ GEMMA_2 = {
     "attention_scale": 0.3,
     "readout_options": "cap=5.0",
 }
+GRANITE = {**LLAMA, "residual_scale": 0.22, "readout_options": "divisor=8.0"}
 NEOX = {"pre_norm": True, "parallel": True, "qkv_bias": True, "out_bias": True}
 
 
@@ -124,6 +125,32 @@ def test_every_parameter_of_such_layers_alters_the_logits(kind, changes):
     assert not {path for path in still if "key/bias" not in path}
 
 
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "encoder_decoder"])
+def test_factors_on_parts_and_logits_are_those_of_their_last_projections(kind):
+    """With norms before parts, what a part returns is linear in what projects it."""
+    model = model_of(**GRANITE, kind=kind)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32),
+        jax.eval_shape(model.init, jax.random.key(0)),
+    )
+    last = ("attention/out/", "cross/out/", "mlp_out/")
+    scaled = {
+        path: 0.22 * leaf if any(name in path for name in last) else leaf
+        for path, leaf in named(params).items()
+    }
+    scaled = jax.tree.unflatten(jax.tree.structure(params), scaled.values())
+    plain = model_of(**LLAMA, kind=kind)
+    tokens = jnp.asarray([[1, 3, 2, getattr(model, "separator", 0), 4, 1]])
+    run = lambda model, params: jax.jit(
+        lambda params: model.bind(params)(tokens, Placement()),
+        compiler_options=UNOPTIMIZED,
+    )(params)
+    found, wanted = run(model, params), run(plain, scaled) / 8
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert np.abs(found - run(plain, params) / 8).max() > 0.1
+
+
 @pytest.mark.parametrize(
     ("field", "name"), [(f, n) for f, names in CATALOGUES.items() for n in names]
 )
@@ -164,6 +191,10 @@ def test_every_entry_of_a_catalogue_reaches_the_model(field, name, capsys):
             "attention_scale=0.5 and CosineNorm both say",
         ),
         ({"readout_options": "cap=-1"}, "cap must be positive"),
+        ({"readout_options": "divisor=0"}, "divisor must be positive"),
+        ({"residual_scale": 0.0}, "residual_scale must be positive"),
+        ({"residual_scale": float("nan")}, "residual_scale"),
+        ({"kind": "lstm", "residual_scale": 0.5}, "these would change nothing"),
         ({"kind": "encoder_decoder", "embedding_norm": True}, "model.embedding_norm"),
         ({"kind": "lstm", "output_norm": True}, "these would change nothing"),
         ({"parallel": True}, "model.parallel=True: attention and MLP read what enters"),
@@ -189,6 +220,7 @@ def test_runs_of_earlier_versions_keep_their_names(tmp_path):
     for field in (
         "parallel",
         "output_norm",
+        "residual_scale",
         "attention_scale",
         "embedding_norm",
         "head_dim",

@@ -44,6 +44,11 @@ CONFIGS = {
         **{"head_dim": 6, "use_sliding_window": False, "sliding_window": 4},
     },
     "smollm3": {**RMS, "num_hidden_layers": 4, "hidden_size": 8},
+    "granite": {
+        **{**RMS, "attention_bias": True, "mlp_bias": False},
+        **{"embedding_multiplier": 2.0, "attention_multiplier": 0.3},
+        **{"residual_multiplier": 0.22, "logits_scaling": 0.5},
+    },
     "gemma": {**RMS, "head_dim": 6, "hidden_act": "gelu", "hidden_activation": None},
     "gemma2": {
         **{**RMS, **GEMMA, "attn_logit_softcapping": 2.0},

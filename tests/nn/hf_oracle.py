@@ -81,6 +81,7 @@ class _Model:
         x = weights[f"{embedding}.weight"][tokens]
         if self.kind in _GEMMAS:
             x = x * math.sqrt(self.sizes["D"])
+        x = x * self.config.get("embedding_multiplier", 1)
         if self.kind == "gpt2":
             x = x + weights["transformer.wpe.weight"][:length]
         if self.kind == "opt":
@@ -93,6 +94,7 @@ class _Model:
         readout = {"gpt_neox": "embed_out"}.get(self.kind, "lm_head")
         readout = readout if f"{readout}.weight" in weights else embedding
         out = x @ weights[f"{readout}.weight"].T + weights.get(f"{readout}.bias", 0.0)
+        out = out / self.config.get("logits_scaling", 1)
         cap = self.config.get("final_logit_softcapping")
         return cap * np.tanh(out / cap) if cap else out
 
@@ -113,8 +115,11 @@ class _Model:
         beside = self.kind in ("phi", "falcon") or self.config.get(
             "use_parallel_residual"
         )
+        factor = self.config.get("residual_multiplier", 1)
+        out = factor * out
         read = x if beside else x + out
-        return x + out + self.mlp(self.normed(read, f"{name}.{second}"), name)
+        mlp = self.mlp(self.normed(read, f"{name}.{second}"), name)
+        return x + out + factor * mlp
 
     def normed(self, x, name):
         config, weights = self.config, self.weights
@@ -162,6 +167,7 @@ class _Model:
             q, k = joint(q, "q"), joint(k, "k")
         q, k = self.turned(at, q), self.turned(at, k)
         scale = config.get("query_pre_attn_scalar", size) ** -0.5
+        scale = config.get("attention_multiplier", scale)
         cap, slopes = config.get("attn_logit_softcapping"), self.slopes()
         out = np.zeros_like(q)
         for i in range(x.shape[1]):

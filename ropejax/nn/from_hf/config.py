@@ -54,9 +54,9 @@ def spec_from_hf(config: Config, *, dtype: Any = "float32") -> TransformerSpec:
 
     The types of `ropejax.nn.from_hf.models.MODELS` are known, by their `model_type`:
     Llama and what is made like it, GPT-2, OPT, GPT-NeoX (Pythia), BLOOM, MPT, Falcon
-    (7B) and Phi. Layers have the encodings of `ropejax.encodings.encodings_from_hf`, a
-    table of positions or ALiBi, and windows and soft caps where the model has them;
-    there is no dropout.
+    (7B), Phi and Granite. Layers have the encodings of
+    `ropejax.encodings.encodings_from_hf`, a table of positions or ALiBi, and windows
+    and soft caps where the model has them; there is no dropout.
 
     Args:
         config: the whole config as a dict: the JSON file, or `to_dict()` of the object.
@@ -75,6 +75,7 @@ def spec_from_hf(config: Config, *, dtype: Any = "float32") -> TransformerSpec:
         Zhang et al. 2022 (OPT), 2205.01068; Black et al. 2022 (GPT-NeoX), 2204.06745;
         Biderman et al. 2023 (Pythia), 2304.01373; Le Scao et al. 2022 (BLOOM),
         2211.05100; MosaicML 2023 (MPT); Almazrouei et al. 2023 (Falcon), 2311.16867;
+        IBM 2024 (Granite 3.0 language models);
         and their configs in transformers 5.
     """
     name = model_type_of(config)
@@ -113,12 +114,14 @@ def spec_from_hf(config: Config, *, dtype: Any = "float32") -> TransformerSpec:
         norm=dataclasses.replace(model.norm, epsilon=epsilon),
         qk_norm=qk_norm(epsilon) if issubclass(qk_norm, HeadRMSNorm) else qk_norm(),
         attention_scale=_attention_scale(config, model, head_dim),
+        residual_scale=_multiplier(config, "residual_multiplier"),
         mlp=model.mlp(bias=stated(model.mlp_bias, "mlp_bias", False)),
         parallel=stated(model.parallel, "use_parallel_residual", True),
         qkv_bias=stated(model.qkv_bias, "attention_bias", model.biased),
         out_bias=stated(model.out_bias, "attention_bias", model.biased),
     )
     masks = masks_of(config, model, dims.num_layers)
+    embedding_scale = _multiplier(config, "embedding_multiplier")
     tied = read_flag(config, "tie_word_embeddings", model.tied)
     cap = soft_caps(config, model)[1]
     readout = TiedReadout() if tied else LinearReadout(bias=model.readout_bias)
@@ -128,8 +131,10 @@ def spec_from_hf(config: Config, *, dtype: Any = "float32") -> TransformerSpec:
         dims=dims,
         settings=settings,
         pattern=shortest(tuple(map(LayerKind, encodings, masks))),
-        readout=dataclasses.replace(readout, cap=cap),
-        embedding_scale=None if model.scaled else 1.0,
+        readout=dataclasses.replace(
+            readout, cap=cap, divisor=_multiplier(config, "logits_scaling")
+        ),
+        embedding_scale=None if model.scaled else embedding_scale,
         embedding_norm=model.embedding_norm,
     )
 
@@ -201,12 +206,19 @@ def _mlp_dim(config: Config, model: ModelType, width: int) -> int:
     return read_count(config, "intermediate_size") or model.mlp_factor * width
 
 
+def _multiplier(config: Config, name: str) -> float:
+    given = read_number(config, name)
+    return 1.0 if given is None else given
+
+
 def _attention_scale(config: Config, model: ModelType, head_dim: int) -> float | None:
     """The factor on queries times keys, None where it is that of the head's width."""
     if "attn_config" in model.keys:
         return read_number(mpt_attention(config), "softmax_scale")
     if not read_flag(config, "scale_attn_weights", True):
         return 1.0
+    if model.multipliers:
+        return _multiplier(config, "attention_multiplier")
     if not model.scale_key:
         return None
     given = read_number(config, model.scale_key) or 256.0

@@ -17,6 +17,12 @@ _COMMON = (
 )
 """Entries that are read of all types."""
 
+MULTIPLIERS = (
+    *("embedding_multiplier", "attention_multiplier", "residual_multiplier"),
+    "logits_scaling",
+)
+"""Entries that are read of types that have them (Granite)."""
+
 
 class ModelType(NamedTuple):
     """What models of one type have in common: by default what Llama has.
@@ -56,6 +62,8 @@ class ModelType(NamedTuple):
             None if this type has no such entries.
         from_one: gains of norms are kept less one.
         scaled: embeddings are multiplied by the root of the model's width.
+        multipliers: entries say what embeddings, queries times keys, and what parts
+            return are multiplied by, and logits divided by; 1 where they do not.
         windows: how the config says which layers have windows: not at all, all of one,
             some if `use_sliding_window`, or by kind.
         window: how wide they are where the config does not say, of all or by kind; None
@@ -91,6 +99,7 @@ class ModelType(NamedTuple):
     caps: tuple[float | None, float | None] | None = None
     from_one: bool = False
     scaled: bool = False
+    multipliers: bool = False
     windows: Literal["none", "all", "some", "by_kind"] = "none"
     window: int | None = None
 
@@ -104,6 +113,8 @@ class ModelType(NamedTuple):
     def read(self) -> set[str]:
         """The entries that are read, those about RoPE apart, by their usual names."""
         found = {*_COMMON, *self.keys, *self.renamed.values()}
+        if self.multipliers:
+            found |= {*MULTIPLIERS}
         if self.activation_key:
             found |= {self.activation_key, "hidden_act"}
         return found | ({"intermediate_size"} if self.mlp_factor is None else set())

@@ -112,6 +112,12 @@ MODELS: Mapping[str, ModelType] = MappingProxyType(
             tied=True,
             windows="some",
         ),
+        "granite": _LLAMA._replace(
+            architecture="GraniteForCausalLM",
+            keys=("num_key_value_heads", "rms_norm_eps", "attention_bias", "mlp_bias"),
+            kv_heads="heads",
+            multipliers=True,
+        ),
         "gemma": _GEMMA,
         "gemma2": _GEMMA_2,
         "gemma3_text": _GEMMA_2._replace(

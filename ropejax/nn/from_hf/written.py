@@ -18,7 +18,7 @@ from ropejax.nn.from_hf.model_type import ModelType
 from ropejax.nn.from_hf.models import MODELS
 from ropejax.nn.from_hf.positions import mpt_slopes
 from ropejax.nn.readout import TiedReadout
-from ropejax.nn.transformer import TransformerSpec
+from ropejax.nn.transformer import TransformerSpec, embedding_scale
 
 Entries = dict[str, Any]
 
@@ -83,6 +83,10 @@ def config_of(spec: TransformerSpec, name: str, max_length: int | None) -> Entri
         "query_pre_attn_scalar": _pre_attention(spec),
         "scale_attn_weights": settings.attention_scale is None,
         "tie_word_embeddings": isinstance(spec.readout, TiedReadout),
+        "embedding_multiplier": embedding_scale(spec),
+        "attention_multiplier": settings.attention_scale or dims.head_dim**-0.5,
+        "residual_multiplier": settings.residual_scale,
+        "logits_scaling": spec.readout.divisor,
     }
     if model.activation_key:
         said |= _activation(spec, model)
