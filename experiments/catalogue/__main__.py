@@ -1,8 +1,10 @@
-"""Prints a page on encodings, masks or attention engines, read off the library.
+"""Prints a page on encodings, masks, engines, positions or tasks, off the library.
 
     python -m experiments.catalogue > docs/encodings.md
     python -m experiments.catalogue --page=masks > docs/masks.md
     python -m experiments.catalogue --page=engines > docs/engines.md
+    python -m experiments.catalogue --page=positions > docs/positions.md
+    python -m experiments.catalogue --page=tasks > docs/tasks.md
 
 Nothing on a page is written by hand: names and settings are those of
 `ropejax.encodings`, formulas those of the docstrings, shapes and engines are asked for,
@@ -19,6 +21,8 @@ from experiments import command
 from experiments.catalogue import engines as catalogue_engines
 from experiments.catalogue import markdown
 from experiments.catalogue import masks as catalogue_masks
+from experiments.catalogue import positions as catalogue_positions
+from experiments.catalogue import tasks as catalogue_tasks
 from experiments.catalogue.docstrings import formula, meanings, options
 from experiments.catalogue.evidence import evidence
 from experiments.catalogue.shapes import parameter_shapes
@@ -236,6 +240,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "encodings": page,
         "masks": catalogue_masks.page,
         "engines": catalogue_engines.page,
+        "positions": catalogue_positions.page,
+        "tasks": catalogue_tasks.page,
     }
     parser = command.parser(__doc__)
     parser.add_argument("--page", choices=pages, default="encodings", help="which one")

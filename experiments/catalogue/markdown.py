@@ -17,6 +17,19 @@ def wrapped(text: str, indent: str = "") -> str:
     ).replace("\0", " ")
 
 
+def sentence(title: str, summary: str) -> str:
+    """Returns what something is called and what it is, as a sentence."""
+    return f"{title}: {summary}" + ("" if summary.endswith((".", "?")) else ".")
+
+
+def facts(said: Mapping[str, str]) -> list[str]:
+    """Returns the lines of a list of facts by name."""
+    return [
+        wrapped(f"- **{name}**: {' '.join(fact.split())}", "  ")
+        for name, fact in said.items()
+    ]
+
+
 def options_table(options: Mapping[str, tuple[str, str]]) -> list[str]:
     """Returns the lines of a table of defaults and meanings; none without options.
 

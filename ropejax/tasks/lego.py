@@ -25,8 +25,7 @@ class Lego(Task):
     it is the next shorter one.
 
     Attributes:
-        num_variables: names there are; no chain is longer. Published: 26 letters, of
-            which the longest chains use half.
+        num_variables: names there are; no chain is longer. Published ones are letters.
         asked: "any" variable of the chain, each equally likely, or the "last" one.
 
     Examples:

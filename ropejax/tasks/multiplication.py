@@ -39,8 +39,8 @@ class Multiplication(WrittenNumbers):
         99*10 -> 9900    (99 * 1 = 99, the second number padded with a zero)
 
     References:
-        McLeish et al. 2024 (Abacus), arXiv 2405.17399, section 4.2, and Jelassi et al.
-        2023, arXiv 2306.15400; numbers of up to 15 digits, all reversed.
+        McLeish et al. 2024 (Abacus), arXiv 2405.17399, all numbers reversed; Jelassi et
+        al. 2023, arXiv 2306.15400.
 
     Departures:
         As Addition: blanks stand for a missing digit rather than nothing, and there are

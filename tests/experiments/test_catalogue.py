@@ -22,7 +22,9 @@ def entries():
     return {name: catalogue.describe(name, sources.get(name, {})) for name in ENCODINGS}
 
 
-@pytest.mark.parametrize("name", ["encodings", "engines", "masks"])
+@pytest.mark.parametrize(
+    "name", ["encodings", "engines", "masks", "positions", "tasks"]
+)
 def test_the_committed_page_is_up_to_date(name, capsys):
     assert catalogue.main([f"--page={name}", "--compile_cache="]) == 0
     made = capsys.readouterr().out
