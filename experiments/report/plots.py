@@ -104,7 +104,7 @@ def _by_length(
     trained = {task: _training_lengths(group) for task, group in tasks.items()}
     if any(len(ends) > 2 for ends in trained.values()):
         others.append(Patch(color=_SOME, lw=0, label="of some settings"))
-    band = "95% interval over seeds" if several_runs(drawn) else ""
+    band = band_label(drawn)
     figure, panels = line_panels(len(tasks), styles, others, band)
     for (task, group), axes in zip(tasks.items(), panels, strict=True):
         title_panel(axes, group[0].task_title)
@@ -157,6 +157,12 @@ def _thinned(by_length: Mapping[int, float], train_max: int) -> dict[float, floa
         mean(part): mean([by_length[length] for length in part])
         for part in parts.values()
     }
+
+
+def band_label(cells: Sequence[Cell]) -> str:
+    """Returns what the bands around means are; "" if no mean has one."""
+    kind = statistics.intervals_of(len(cell.chosen) for cell in cells)
+    return f"{kind} over seeds" if kind else ""
 
 
 def several_runs(cells: Sequence[Cell]) -> bool:

@@ -24,7 +24,7 @@ from experiments.report.plot_style import (
     percent,
     title_panel,
 )
-from experiments.report.plots import TRAINED, line_with_band, several_runs
+from experiments.report.plots import TRAINED, band_label, line_with_band
 from experiments.report.summaries import Cell, perplexity_of
 from experiments.report.tables import spread_out
 
@@ -154,7 +154,7 @@ def _by_place(
         (group, _lengths(places, group)) for group in summaries.by_task(drawn).values()
     ]
     columns = max(len(lengths) for _, lengths in tasks)
-    band = "95% interval over seeds" if several_runs(drawn) else ""
+    band = band_label(drawn)
     figure, grid = line_panels(
         columns * len(tasks), styles, others, band, columns=columns
     )

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import offset_copy
 
-from experiments.report import levels, summaries, tables
+from experiments.report import levels, statistics, summaries, tables
 from experiments.report.naming import named_apart
 from experiments.report.plot_style import (
     COLOURS,
@@ -256,13 +256,23 @@ def _row_panels(
         if place + columns >= len(tasks):
             axes.tick_params(axis="x", labelbottom=True)
             axes.set_xlabel("score (%)")
-    _legend(figure, looks, shared)
+    points = [cell.points.values() for cell in cells]
+    kind = statistics.intervals_of(len(runs) for each in points for runs in each)
+    _legend(figure, looks, shared, kind)
     return figure, placed
 
 
-def _legend(figure: Figure, looks: Mapping[float | str, Mapping], shared: str) -> None:
+def _legend(
+    figure: Figure, looks: Mapping[float | str, Mapping], shared: str, interval: str
+) -> None:
+    told = "mean" + (f", {interval}" if interval else "")
     handles = [
-        Line2D([], [], label=_look_name(name, i == 0), lw=1.4, **{"ms": _MEAN} | look)
+        Line2D(
+            *([], []),
+            label=_look_name(name, told, i == 0),
+            lw=1.4,
+            **{"ms": _MEAN} | look,
+        )
         for i, (name, look) in enumerate(looks.items())
     ]
     handles += [
@@ -278,8 +288,8 @@ def _legend(figure: Figure, looks: Mapping[float | str, Mapping], shared: str) -
     figure.legend(handles=handles, ncols=columns, **where)
 
 
-def _look_name(name: float | str, first: bool) -> str:
+def _look_name(name: float | str, mean: str, first: bool) -> str:
     if isinstance(name, str):
-        return f"{name}, 95% interval" if name == "mean" else name
+        return mean if name == "mean" else name
     rate = "no learning rate" if name < 0 else f"learning rate {name:g}"
-    return f"{rate}: mean, 95% interval" if first else rate
+    return f"{rate}: {mean}" if first else rate

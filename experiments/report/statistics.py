@@ -8,7 +8,7 @@ first entry belongs to length train_max + 2: it skips train_max + 1.)
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -191,6 +191,20 @@ def interval_of(*counts: int) -> str | None:
         return None
     extreme = math.prod(count**-count for count in counts)
     return "range" if extreme > 0.025 else "bootstrap 95%"
+
+
+def intervals_of(counts: Iterable[int]) -> str:
+    """Says what the intervals of means over so many runs each are, in a legend.
+
+    Args:
+        counts: numbers of runs.
+
+    Returns:
+        "95% interval", "range", or both; "" if none has one.
+    """
+    found = {interval_of(count) for count in counts} - {None}
+    names = {"range": "range", "bootstrap 95%": "95% interval"}
+    return " or ".join(names[kind] for kind in sorted(found))
 
 
 def spread(values: Sequence[float]) -> Spread:

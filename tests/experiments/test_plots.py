@@ -99,7 +99,7 @@ def test_the_legend_names_every_line_the_baseline_and_the_shades(cells):
     (legend,) = plots.accuracy_by_length(cells).legends
     assert [text.get_text() for text in legend.get_texts()] == [
         *("none, consecutive", "rope, consecutive", "rope, randomized"),
-        *("input-blind", "training lengths", "95% interval over seeds"),
+        *("input-blind", "training lengths", "range over seeds"),
     ]
 
 

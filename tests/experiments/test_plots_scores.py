@@ -113,7 +113,7 @@ def test_every_run_and_the_interval_of_each_learning_rate_are_drawn():
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
     assert names == [
-        "learning rate 0.0001: mean, 95% interval",
+        "learning rate 0.0001: mean, range",
         *("learning rate 0.0003", "one run", "input-blind"),
     ]
 
@@ -137,4 +137,4 @@ def test_the_best_run_needs_no_star_where_there_is_one_rate():
     figure = plots_scores.seed_sensitivity(cells_of(scored("a", 50), scored("b", 60)))
     assert not _means(figure.axes[0], "*")
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["mean, 95% interval", "one run", "input-blind"]
+    assert names == ["mean, range", "one run", "input-blind"]

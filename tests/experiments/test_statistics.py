@@ -154,4 +154,14 @@ def test_the_interval_of_two_or_three_runs_is_their_range(count):
     low, high = statistics.difference_interval(values, [0.2, 0.3])
     is_range = np.allclose([low, high], [values[0] - 0.3, values[-1] - 0.2])
     assert (statistics.interval_of(count, 2) == "range") == is_range
+
+
+def test_a_legend_says_what_all_of_its_intervals_are():
+    for counts, said in (
+        ([1, 1], ""),
+        ([1, 3, 2], "range"),
+        ([5, 1], "95% interval"),
+        ([5, 3], "95% interval or range"),
+    ):
+        assert statistics.intervals_of(counts) == said
     assert statistics.spread([0.5]).interval is None
