@@ -32,8 +32,8 @@ class Passkey(Task):
     that takes, which goes on behind the sentence where it stopped before. The
     question's last symbol is not counted with the input: it is the placeholder, at
     which a decoder reads it and answers the first digit (an encoder sees it once for
-    each digit). Lengths that a curriculum draws below those that hold sentence and
-    question have no filler, and are as long as that takes.
+    each digit). Lengths that do not hold sentence and question have no example; traced
+    ones are as long as those take, and a curriculum that would draw any is refused.
 
     Attributes:
         num_digits: digits of the number.
@@ -173,8 +173,8 @@ class Passkey(Task):
             raise ValueError(
                 f"{self.title} has no example of length {length}: sentence and "
                 f"question take {self.least_length} symbols; ask for lengths from "
-                f"{self.least_length} on, in buckets and in evaluation, or for fewer "
-                "digits."
+                f"{self.least_length} on, in training, buckets and evaluation, or for "
+                "fewer digits."
             )
 
     def sample_row(self, rng: Rng, length: Int[Array, ""], max_length: int) -> Example:

@@ -87,6 +87,7 @@ class Recipe(Settings):
                 f"longest length, {self.curriculum.max_length}."
             )
         check_curriculum(self.curriculum)
+        self._check_shortest()
         check_alphabets(self.model, self.task)
         check_named_symbols(self.positions, self.task)
         for length in self.buckets:
@@ -112,6 +113,16 @@ class Recipe(Settings):
             value = getattr(self, name)
             if not all(hasattr(value, attribute) for attribute in known):
                 raise ValueError(f"{name} must be like {wanted}, got {value!r}.")
+
+    def _check_shortest(self) -> None:
+        """Refuses a curriculum that asks for lengths of which there is no example."""
+        try:
+            self.task.check_length(self.curriculum.shortest)
+        except ValueError as error:
+            raise ValueError(
+                f"the curriculum's shortest length is {self.curriculum.shortest}, set "
+                f"min_length of Uniform: {error}"
+            ) from None
 
     def _check_places(self, length: int) -> None:
         """Refuses lengths that cannot be placed where the encodings have positions."""

@@ -140,7 +140,10 @@ LAYER = LayerKind(Rotary(), Causal())
         ({}, "no 'llama', the type that is nearest to it: num_outputs is 13, and wo"),
         ({"pre_norm": False}, "pre_norm is False, and would be True"),
         ({"embedding_scale": None}, "embedding_scale is 4.0, and would be 1.0"),
-        ({"readout": LinearReadout()}, "LinearReadout(divisor=1.0, cap=None, bias=True), and"),
+        (
+            {"readout": LinearReadout()},
+            "LinearReadout(divisor=1.0, cap=None, bias=True), and",
+        ),
         ({"pattern": (LAYER._replace(mask=Lambda(2, 4)),)}, "layers is"),
         ({"pattern": (LAYER._replace(encoding=ALiBi()),)}, "ALiBi is no entry"),
         ({"activation": jax.nn.elu}, "activation=elu has no name"),

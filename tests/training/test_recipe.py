@@ -9,6 +9,7 @@ from ropejax.evaluation import evaluate
 from ropejax.nn import LayerKind
 from ropejax.positions import Abacus, BiPE, Consecutive, Coupled, CoupledLevels
 from ropejax.tasks import BucketSort, EvenPairs, ReverseString
+from ropejax.tasks.passkey import Passkey
 from ropejax.training import init_state, train
 from tests.training.tiny import tiny_recipe
 
@@ -41,6 +42,10 @@ def model_with(encoding):
             r"separators=\(3,\) of Abacus positions names 3, and",
         ),
         ({"buckets": (4, 6.0)}, "buckets must be a tuple of a whole number each"),
+        (
+            {"task": Passkey()},
+            "shortest length is 1, set min_length of Uniform: Passkey has no example",
+        ),
         ({"task": BucketSort()}, "num_symbols=3 must be at least 6 for Bucket Sort"),
         (
             {"task": ReverseString(vocab_size=3)},
