@@ -195,8 +195,8 @@ def _traced_jvp(primals, tangents):
 
 def _wind(steps, part, high, rest, turns) -> Array:
     """Turns, up to whole ones: wrapped integer steps, and the rest in float32."""
-    wrapped = jax.lax.bitcast_convert_type(steps, jnp.uint32) * high
-    turn = jax.lax.bitcast_convert_type(wrapped, jnp.int32).astype(jnp.float32)
+    # Products of int32 wrap, as those of uint32 do.
+    turn = (steps * high.astype(jnp.int32)).astype(jnp.float32)
     return turn * (1 / _WRAP) + steps.astype(jnp.float32) * rest + part * turns
 
 

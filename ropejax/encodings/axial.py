@@ -48,7 +48,12 @@ class MultiAxisRotary(RotaryAttention):
         if positions.ndim == 2:
             return positions[..., None]
         check_axes(self.title, positions, self.num_axes)
-        return jnp.take(positions, jnp.asarray(axis), axis=-1)
+        # Chosen, not gathered: XLA 0.12 and before folds a gather of a gather of
+        # constants, followed by a change of type, to numbers in another order (CPU).
+        chosen = positions[..., :1]
+        for number in range(1, self.num_axes):
+            chosen = jnp.where(axis == number, positions[..., number, None], chosen)
+        return jnp.broadcast_to(chosen, (*positions.shape[:-1], len(axis)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Rotations by several axes: golden cases, and what they are on equal positions."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,6 +28,24 @@ def assert_rotates(encoding, positions, arrays, tolerance, order=swapped):
         ours = turned(encoding, order(arrays[name]), where)[side]
         expected = order(arrays[f"{name}_rot"])
         np.testing.assert_allclose(ours, expected, **tolerance)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("encoding", [AxialRotary(), MRoPE()])
+def test_constant_positions_in_another_order_turn_alike_compiled(encoding):
+    """XLA folded two gathers of constants and a change of type to another order."""
+    axes = encoding.num_axes
+    positions = jnp.asarray(np.arange(8 * axes).reshape(1, 8, axes) % 7)
+    where = tokens(8, positions=positions)
+    order = jnp.array([2, 1, 0, 7, 6, 5, 4, 3])
+    x = random(2, 8, 2, 8 * axes)
+
+    def keys(x):
+        key = where.permuted(order)
+        return encoding.keys({}, jnp.take(x, order, axis=1), key)[0]
+
+    wanted = encoding.keys({}, x, where)[0][:, order]
+    np.testing.assert_allclose(jax.jit(keys)(x), wanted, atol=1e-5)
 
 
 def test_dinov3():

@@ -23,7 +23,7 @@ def examples(name):
     written = WRITTEN.get(name, "0123456789")
     pairs = []
     for line in text.splitlines():
-        found = re.fullmatch(r" {8}(\S+) -> (\d+)( +\(.*\))?", line)
+        found = re.fullmatch(r" *(\S+) -> (\d+)( +\(.*\))?", line)
         assert found, f"not an example: {line!r}"
         inputs = [written.index(symbol) for symbol in found[1]]
         pairs.append((inputs, [int(symbol) for symbol in found[2]]))
