@@ -53,16 +53,17 @@ def trace_layers(
         x: embedded tokens, `model.embed_tokens(...)`, `[B, L, D]`.
         placement: where the tokens are.
         valid: False at padding, `[B, L]`; None if there is none.
-        look: what to keep of each layer's attention weights; None for nothing.
+        look: what to keep of each layer's attention weights; None for nothing. With it
+            a call without `jax.jit` compiles anew, since it may be another each time.
 
     Returns:
         Hidden states, and what `look` returned, of every layer.
     """
-    hidden, looked = _walk(model, x, placement, valid, look)
+    walk = compiled_once(_walk) if look is None else _walk
+    hidden, looked = walk(model, x, placement, valid, look)
     return Layers(jnp.concatenate([x[None], hidden]), looked)
 
 
-@compiled_once
 def _walk(model, x, placement, valid, look):
     """Hidden states after each layer, and what was kept of each."""
     spec, length = model.spec, x.shape[1]

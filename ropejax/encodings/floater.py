@@ -15,7 +15,7 @@ from ropejax.encodings.base import Dims, Encoding
 from ropejax.encodings.choices import not_negative, positive
 from ropejax.encodings.learned import check_positions, table_rows
 from ropejax.tokens import Tokens
-from ropejax.typing import Array, Float, Params, Rng
+from ropejax.typing import Array, Float, Int, Params, Rng
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +25,9 @@ class Floater(Encoding):
     `x + p(m step)`, m the position, with
     `dp/dt = W_2 [relu(W_1 [p; t] + b_1); t] + b_2` from a learned p(0) on.
 
-    It is solved by `substeps` steps of the classical Runge-Kutta method a position.
-    Positions that are consecutive are solved as far as they go, all others to
-    `max_position`, one after the other: a pass has so many steps more, and so has each
-    decoded token.
+    It is solved by `substeps` steps of the classical Runge-Kutta method a position, one
+    after the other, up to the greatest position of the batch: a pass has so many steps
+    more, and so has each decoded token.
 
     Attributes:
         max_position: how far the path is known; positions lie below.
@@ -92,23 +91,32 @@ class Floater(Encoding):
         start = self.init_std * jax.random.normal(rngs[0], (width,), jnp.float32)
         return {"start": start, "first": linear(rngs[1]), "second": linear(rngs[2])}
 
-    def path(self, shared: Params, positions: int) -> Float[Array, "M D"]:
-        """Returns the states at the first positions, float32.
+    def path(
+        self, shared: Params, last: int | Int[Array, ""] | None = None
+    ) -> Float[Array, "M D"]:
+        """Returns the states at all positions, `[max_position, D]`, float32.
 
         Args:
             shared: what `init_shared` returned.
-            positions: how many, M (static).
+            last: the position at which the path may end, where later ones stay; all
+                positions if None.
         """
+        last = self.max_position if last is None else last
         shared = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), shared)
         size = self.step / self.substeps
 
-        def onward(state, number):
+        def solved(state, number):
             for part in range(self.substeps):
                 time = number * self.step + part * size
                 state = _runge_kutta(shared, state, time, size)
+            return state
+
+        def onward(state, number):
+            stay = lambda state, number: state
+            state = jax.lax.cond(number < last, solved, stay, state, number)
             return state, state
 
-        start, numbers = shared["start"], jnp.arange(positions - 1, dtype=jnp.float32)
+        start, numbers = shared["start"], jnp.arange(self.max_position - 1)
         _, later = jax.lax.scan(onward, start, numbers)
         return jnp.concatenate([start[None], later])
 
@@ -117,8 +125,9 @@ class Floater(Encoding):
     ) -> Float[Array, "B L D"]:
         """Returns x plus the states at its positions, in x's dtype."""
         check_positions(where, self.max_position)
-        known = where.length if where.consecutive_positions else self.max_position
-        rows = table_rows(self.path(shared, known), where)
+        # Later positions, which nothing here looks up, are not solved.
+        last = where.positions.max(initial=0)
+        rows = table_rows(self.path(shared, last), where)
         return (x.astype(jnp.float32) + rows).astype(x.dtype)
 
 

@@ -20,6 +20,7 @@ from ropejax.nn.whole_pass import compiled_once
 from ropejax.positions.base import Placement
 from ropejax.tokens import Tokens
 from ropejax.typing import Params
+from ropejax.whole_numbers import whole_number
 
 
 class Memory(NamedTuple):
@@ -101,6 +102,7 @@ class CachedPasses:
             ValueError: if prompts differ in length and an encoding has a state, or
                 `capacity` exceeds the tokens that have a place.
         """
+        capacity = whole_number("capacity", capacity, least=1)
         check_places(placement, capacity)
         prompts = jnp.asarray(prompts, jnp.int32)
         size = tokens.shape[1]

@@ -37,6 +37,7 @@ from ropejax.nn.whole_pass import compiled_once
 from ropejax.padding import check_padding_behind
 from ropejax.positions.base import Placement
 from ropejax.typing import Params, Rng
+from ropejax.whole_numbers import whole_number
 
 _CROSS = 2**21  # folded into a layer's key: self-attention drops other weights
 
@@ -270,6 +271,7 @@ class EncoderDecoder(nnx.Module):
         capacity: int,
     ) -> tuple[Float[Array, "B V"], Memory]:
         """Encodes prompts and reads the separator: see `CachedPasses.start`."""
+        capacity = whole_number("capacity", capacity, least=1)
         places = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
         prompts = jnp.asarray(prompts, jnp.int32).reshape(-1, 1)
         valid = places < prompts - 1

@@ -22,7 +22,7 @@ _LARGEST = 2**31 - 2
 
 @dataclasses.dataclass(frozen=True)
 class Curriculum(Settings):
-    """A rule for lengths.
+    """A rule for lengths; one that never asks for the shortest says so by `shortest`.
 
     Attributes:
         max_length: the longest length that it ever asks for, in symbols.

@@ -120,8 +120,8 @@ class Recipe(Settings):
             self.task.check_length(self.curriculum.shortest)
         except ValueError as error:
             raise ValueError(
-                f"the curriculum's shortest length is {self.curriculum.shortest}, set "
-                f"min_length of Uniform: {error}"
+                f"the curriculum asks for lengths from {self.curriculum.shortest} on "
+                f"(its `shortest`; Uniform has a min_length): {error}"
             ) from None
 
     def _check_places(self, length: int) -> None:
