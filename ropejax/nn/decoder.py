@@ -146,9 +146,7 @@ class CachedPasses:
                 have a place.
         """
         places = jnp.asarray(places, jnp.int32).reshape(-1, 1)
-        if not isinstance(places, jax.core.Tracer):
-            read = int(places.max()) + 1
-            check_places(memory.placement, read)
+        if (read := known_read(memory.placement, places)) is not None:
             _check_room(memory.caches, read)
         states, memory = self._read(
             tokens[:, None],
@@ -223,6 +221,21 @@ def check_places(placement: Placement, tokens: int) -> None:
             f"{tokens} tokens cannot be read where {placement.num_places} are placed; "
             "place the whole rows, those to come included, or lower capacity."
         )
+
+
+def known_read(placement: Placement, places: Int[Array, "B 1"]) -> int | None:
+    """Returns how many tokens are read once those at these places are; None if traced.
+
+    Raises:
+        ValueError: if the places are known, and some have no token.
+    """
+    if isinstance(places, jax.core.Tracer):
+        return None
+    if (first := int(places.min())) < 0:
+        raise ValueError(f"places of tokens are counted from 0, got {first}.")
+    read = int(places.max()) + 1
+    check_places(placement, read)
+    return read
 
 
 def _check_room(caches: list[Cache], tokens: int) -> None:

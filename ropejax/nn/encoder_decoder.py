@@ -20,7 +20,7 @@ from ropejax.encodings import Dims, Encoding
 from ropejax.masks import Causal
 from ropejax.nn.block import Block, BlockSettings
 from ropejax.nn.cross_block import CrossBlock, Remembered
-from ropejax.nn.decoder import cached_attention, check_places, tokens_at
+from ropejax.nn.decoder import cached_attention, check_places, known_read, tokens_at
 from ropejax.nn.dropout import dropout
 from ropejax.nn.initial import Keys, bound, initial
 from ropejax.nn.looped import walk_layers
@@ -272,6 +272,7 @@ class EncoderDecoder(nnx.Module):
     ) -> tuple[Float[Array, "B V"], Memory]:
         """Encodes prompts and reads the separator: see `CachedPasses.start`."""
         capacity = whole_number("capacity", capacity, least=1)
+        check_places(placement, capacity)
         places = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
         prompts = jnp.asarray(prompts, jnp.int32).reshape(-1, 1)
         valid = places < prompts - 1
@@ -306,8 +307,7 @@ class EncoderDecoder(nnx.Module):
     ) -> tuple[Float[Array, "B V"], Memory]:
         """Reads one more symbol of each row: see `CachedPasses.step`."""
         places = jnp.asarray(places, jnp.int32).reshape(-1, 1)
-        if not isinstance(places, jax.core.Tracer):
-            check_places(memory.placement, int(places.max()) + 1)
+        known_read(memory.placement, places)
         _check_room(memory.layers[0].cache)
         return self._step(tokens, places, memory.placement, memory.layers, 0)
 

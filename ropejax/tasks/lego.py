@@ -21,8 +21,8 @@ class Lego(Task):
     The input is clauses of three symbols, variable, sign, and variable before (or one,
     at the chain's root), in uniform order, and then the variable whose value is asked:
     0 for -1, 1 for +1. Signs are fair, and the chain's variables differ, uniform among
-    all. An input of n symbols holds (n - 1) / 3 clauses, at least one; at other lengths
-    it is the next shorter one.
+    all. An input of n symbols holds (n - 1) / 3 clauses; at other lengths it is the
+    next shorter one, and below 4 symbols that of 4.
 
     Attributes:
         num_variables: names there are; no chain is longer. Published ones are letters.

@@ -16,8 +16,8 @@ class Polynomial(Task):
 
     The input is x and then, term after term, coefficient and degree: `x c_1 d_1 c_2 d_2
     ...`. x, coefficients and degrees are uniform, terms of one degree are not joined,
-    and `0^0 = 1`. An input of n symbols holds (n - 1) / 2 terms, at least one; at other
-    lengths it is the next shorter one.
+    and `0^0 = 1`. An input of n symbols holds (n - 1) / 2 terms; at even
+    lengths it is the next shorter one, and below 3 symbols that of 3.
 
     Attributes:
         modulus: of the value; x and coefficients are 0 .. modulus - 1.
@@ -38,7 +38,7 @@ class Polynomial(Task):
     """
 
     title = "Polynomial"
-    summary = "the value of a polynomial at a point, modulo 10"
+    summary = "the value of a polynomial at a point, modulo a number"
     group = "arithmetic"
 
     modulus: int = 10

@@ -31,7 +31,7 @@ class Summation(Task):
     """
 
     title = "Summation"
-    summary = "the sum of all digits, modulo 10"
+    summary = "the sum of all digits, modulo a number"
     group = "arithmetic"
 
     base: int = 10

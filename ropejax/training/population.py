@@ -97,8 +97,8 @@ def init_member(
     of_member = population, strong(member.numbers), member.seed, length_seed
     if params is None:
         return _init(*of_member)
-    wanted = _init(*of_member).params
-    return _started(*of_member, renamed(params, wanted, allow_new=allow_new))
+    wanted = _init(*of_member) if allow_new else _shapes(*of_member)
+    return _started(*of_member, renamed(params, wanted.params, allow_new=allow_new))
 
 
 @partial(jax.jit, static_argnames="population")
@@ -107,6 +107,10 @@ def _init(population, numbers, seed, length_seed):
     # optimizer is new each time, is no key of a cache.
     init = init_state.__wrapped__
     return init(population.recipe_of(numbers), seed, length_seed)
+
+
+def _shapes(population, *numbers_and_seeds):
+    return jax.eval_shape(partial(_init, population), *numbers_and_seeds)
 
 
 @partial(jax.jit, static_argnames="population")

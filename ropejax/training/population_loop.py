@@ -140,6 +140,8 @@ def train_population(
         savers,
         on_dispatch,
     )
+    if mesh is not None:
+        params = jax.device_get(params)  # they may lie on a device that it lacks
     begin = lambda member: init_member(population, member, length_seed, params)
     states = [begin(member) for member in members]
     for states_at_one_step in _resumed(states, savers, steps):

@@ -89,6 +89,11 @@ class Recipe(Settings):
         check_curriculum(self.curriculum)
         self._check_shortest()
         check_alphabets(self.model, self.task)
+        if self.task.left_to_right and not self.model.dims.causal:
+            raise ValueError(
+                f"answers of {self.task.title} are seen further on in its input: the "
+                "model must be causal; set dims.causal=True and causal masks."
+            )
         check_named_symbols(self.positions, self.task)
         for length in self.buckets:
             self.task.check_length(length)

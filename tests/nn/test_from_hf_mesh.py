@@ -44,6 +44,13 @@ def test_parameters_on_a_mesh_are_those_on_one_device(model_type, monkeypatch):
     assert sorted(moved) == sorted(held * 8)
 
 
+def test_a_file_that_is_none_is_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config_of("llama")))
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs\n" * 5)
+    with pytest.raises(ValueError, match=r"model\.safetensors is no whole file of"):
+        open_checkpoint(tmp_path)
+
+
 def test_arrays_of_a_folder_are_mapped_and_not_copied(tmp_path):
     config = config_of("llama")
     tensors = checkpoint_of(config)

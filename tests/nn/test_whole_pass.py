@@ -111,6 +111,10 @@ def test_an_encoder_decoder_decodes_symbols_by_one_program(compilations):
         model.step(memory, rows[:, 5], 5)
     with pytest.raises(ValueError, match="7 tokens cannot be read where 6 are placed"):
         model.step(memory, rows[:, 5], 6)
+    with pytest.raises(ValueError, match="7 tokens cannot be read where 6 are placed"):
+        model.start(rows[:, :3], placement, 3, capacity=7)
+    with pytest.raises(ValueError, match="counted from 0, got -1"):
+        model.step(memory, rows[:, 5], -1)
 
 
 def test_steps_of_decoding_compile_once_and_agree_with_the_pass(compilations):

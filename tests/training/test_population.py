@@ -150,6 +150,12 @@ def test_members_that_begin_with_given_parameters_equal_the_runs_alone():
         (states[1].params, states[1].opt_state),
         (state.params, state.opt_state),
     )
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,))
+    elsewhere = jax.device_put(params, jax.devices()[3])
+    spread = train_population(
+        population, MEMBERS, mesh=mesh, params=elsewhere, **settings
+    )
+    assert_params_like(spread[1], state)
     del params["readout"]
     with pytest.raises(ValueError, match="readout"):
         train_population(population, MEMBERS, params=params, **settings)

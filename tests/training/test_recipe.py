@@ -9,6 +9,7 @@ from ropejax.evaluation import evaluate
 from ropejax.nn import LayerKind
 from ropejax.positions import Abacus, BiPE, Consecutive, Coupled, CoupledLevels
 from ropejax.tasks import BucketSort, EvenPairs, ReverseString
+from ropejax.tasks.flip_flop import FlipFlop
 from ropejax.tasks.passkey import Passkey
 from ropejax.training import init_state, train
 from tests.training.tiny import tiny_recipe
@@ -18,6 +19,11 @@ pytestmark = pytest.mark.fast
 
 def model_with(encoding):
     return dataclasses.replace(tiny_recipe().model, pattern=(LayerKind(encoding),))
+
+
+def wide_model():
+    """One of six symbols, which looks ahead."""
+    return dataclasses.replace(tiny_recipe().model, num_symbols=6)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,10 @@ def model_with(encoding):
         (
             {"task": Passkey()},
             r"lengths from 1 on \(.*Uniform has a min_length\): Passkey has no example",
+        ),
+        (
+            {"task": FlipFlop(answers="each"), "model": wide_model()},
+            "answers of Flip-Flop are seen further on .* set dims.causal=True",
         ),
         ({"task": BucketSort()}, "num_symbols=3 must be at least 6 for Bucket Sort"),
         (

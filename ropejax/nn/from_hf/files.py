@@ -160,10 +160,16 @@ def _entries(path: pathlib.Path) -> tuple[int, Mapping[str, Any]]:
 
 def _opened(path: pathlib.Path) -> Any:
     try:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise ImportError(
             "reading a checkpoint needs safetensors: pip install "
             "'ropejax[pretrained]', or pass arrays by name to decoder_from_hf."
         ) from error
-    return safe_open(path, framework="numpy")
+    try:
+        return safe_open(path, framework="numpy")
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is no whole file of safetensors ({error}); download it again, and "
+            "if it is a pointer of Git LFS, what it points to."
+        ) from None

@@ -138,8 +138,14 @@ def _placed(read: Callable, like: jax.ShapeDtypeStruct, sharding: Any) -> jax.Ar
     """What is read, on its devices; of one part at a time the host has a copy."""
     if sharding is None:
         return jnp.asarray(read((slice(None),) * like.ndim))
+    holders: dict[str, list] = {}  # of each part
     parts = sharding.addressable_devices_indices_map(like.shape)
-    arrays = [jax.device_put(read(index), device) for device, index in parts.items()]
+    for device, index in parts.items():
+        holders.setdefault(str(index), []).append(device)
+    arrays = []
+    for devices in holders.values():
+        part = read(parts[devices[0]])
+        arrays += [jax.device_put(part, device) for device in devices]
     return jax.make_array_from_single_device_arrays(like.shape, sharding, arrays)
 
 
