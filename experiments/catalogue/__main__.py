@@ -23,7 +23,7 @@ from experiments.catalogue import markdown
 from experiments.catalogue import masks as catalogue_masks
 from experiments.catalogue import positions as catalogue_positions
 from experiments.catalogue import tasks as catalogue_tasks
-from experiments.catalogue.docstrings import formula, meanings, options
+from experiments.catalogue.docstrings import described, formula
 from experiments.catalogue.evidence import evidence
 from experiments.catalogue.shapes import parameter_shapes
 from ropejax import masks
@@ -117,16 +117,12 @@ def describe(name: str, sources: dict[str, int]) -> Entry:
         sources: number of golden cases by their source.
     """
     encoding = ENCODINGS[name]()
-    means = meanings(encoding)
     return Entry(
         name=name,
         title=encoding.title,
         summary=encoding.summary,
         formula=formula(encoding) if hooks_of(encoding) else _NO_FORMULA,
-        options={
-            option: (f"`{value!r}`", means.get(option, ""))
-            for option, value in options(encoding).items()
-        },
+        options=described(encoding),
         hooks=hooks_of(encoding),
         parameters=_parameters(encoding),
         promises={name: getattr(encoding, name.replace(" ", "_")) for name in PROMISES},

@@ -82,3 +82,12 @@ def options(settings: Any) -> dict[str, Any]:
         for field in dataclasses.fields(settings)
         if field.init
     }
+
+
+def described(settings: Any) -> dict[str, tuple[str, str]]:
+    """Returns value and meaning of the settings that a caller may give, by name."""
+    means = meanings(settings)
+    return {
+        name: (f"`{value!r}`", means.get(name, ""))
+        for name, value in options(settings).items()
+    }

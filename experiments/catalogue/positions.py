@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.catalogue import markdown
-from experiments.catalogue.docstrings import meanings, options, sections
+from experiments.catalogue.docstrings import described, sections
 from ropejax.positions import POSITIONS, PositionScheme
 
 _LENGTH = 8
@@ -49,12 +49,7 @@ def _section(name: str, scheme: PositionScheme) -> str:
     lines += ["```", *_example(scheme), "```"]
     told = {fact: named[fact] for fact in ("References", "Departures") if fact in named}
     lines += ["", *markdown.facts(told)] if told else []
-    means = meanings(scheme)
-    own = {
-        option: (f"`{value!r}`", means.get(option, ""))
-        for option, value in options(scheme).items()
-    }
-    return "\n".join([*lines, *markdown.options_table(own), ""])
+    return "\n".join([*lines, *markdown.options_table(described(scheme)), ""])
 
 
 def _example(scheme: PositionScheme) -> list[str]:

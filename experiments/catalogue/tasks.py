@@ -1,7 +1,7 @@
 """The page on tasks: what each asks, examples, alphabets, lengths and settings."""
 
 from experiments.catalogue import markdown
-from experiments.catalogue.docstrings import meanings, options, sections
+from experiments.catalogue.docstrings import described, sections
 from ropejax.tasks import MORE_TASKS, TASKS, TEXT_TASKS, Task
 
 _LENGTH = 40
@@ -70,12 +70,7 @@ def _section(name: str, task: Task) -> str:
     if "Examples" in named:
         lines += ["```", *named["Examples"].strip("\n").splitlines(), "```", ""]
     lines += markdown.facts(facts)
-    means = meanings(task)
-    own = {
-        option: (f"`{value!r}`", means.get(option, ""))
-        for option, value in options(task).items()
-    }
-    return "\n".join([*lines, *markdown.options_table(own), ""])
+    return "\n".join([*lines, *markdown.options_table(described(task)), ""])
 
 
 def _sizes(task: Task) -> str:

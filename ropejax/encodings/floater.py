@@ -41,15 +41,15 @@ class Floater(Encoding):
             fractional.
 
     References:
-        Liu et al. 2020, ICML, arXiv 2003.09229, equation 3; code at
+        Liu et al. 2020, ICML, arXiv 2003.09229; code at
         xuanqing94/FLOATER, `flow_func_linear` and `FlowTransformerEncoder`, for the
         dynamics, the solver and its steps.
 
     Departures:
         The code adds such states, a path for each layer, to the projections of queries,
-        keys and values of a model that has sinusoidal positions; this is the same path
-        as an absolute encoding, which the paper begins with. Gradients are those of the
-        solver's steps rather than of an adjoint equation, and every step is solved
+        keys and values of a model that has sinusoidal positions; this is such a path as
+        an absolute encoding. The code was read, not the paper. Gradients are those of
+        the solver's steps rather than of an adjoint equation, and every step is solved
         anew, where the code keeps a solution for 400 steps.
     """
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Int
 from ropejax.encodings.choices import check_choice
 from ropejax.tasks import draws
 from ropejax.tasks.base import Example, Task
+from ropejax.tasks.sort_numbers import at_least
 from ropejax.typing import Rng
 
 ASKED = ("any", "last")
@@ -69,8 +70,7 @@ class Lego(Task):
 
     def num_clauses(self, length):
         """Clauses that an input of `length` symbols holds (int or traced)."""
-        clauses = (length - 1) // 3
-        return max(1, clauses) if isinstance(clauses, int) else jnp.maximum(1, clauses)
+        return at_least(1, (length - 1) // 3)
 
     def input_length(self, length):
         """As many clauses as fit, of one at least, and the variable asked."""

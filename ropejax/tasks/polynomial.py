@@ -7,6 +7,7 @@ from jaxtyping import Array, Int
 
 from ropejax.tasks import draws
 from ropejax.tasks.base import Example, Task
+from ropejax.tasks.key_lookup import num_pairs
 from ropejax.typing import Rng
 
 
@@ -63,9 +64,7 @@ class Polynomial(Task):
 
     def input_length(self, length):
         """x, and two symbols for each of as many terms as fit, of one at least."""
-        terms = (length - 1) // 2
-        terms = max(1, terms) if isinstance(terms, int) else jnp.maximum(1, terms)
-        return 1 + 2 * terms
+        return 1 + 2 * num_pairs(length)
 
     def output_length(self, length):
         """One symbol."""
@@ -82,7 +81,7 @@ class Polynomial(Task):
         for _ in range(self.max_degree):
             powers.append(powers[-1] * x % self.modulus)
         terms = coefficients * jnp.stack(powers)[degrees] % self.modulus
-        used = jnp.arange(terms.shape[0]) < self.input_length(length) // 2
+        used = jnp.arange(terms.shape[0]) < num_pairs(length)
         value = jnp.sum(jnp.where(used, terms, 0)) % self.modulus
         inputs = numbers.at[2::2].set(self.modulus + degrees)
         return Example(inputs, value[None])

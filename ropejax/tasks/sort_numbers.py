@@ -64,7 +64,7 @@ class SortNumbers(Task):
 
     def input_length(self, length):
         """The digits of as many numbers as fit, of one at least."""
-        return _at_least(1, length // self.width) * self.width
+        return at_least(1, length // self.width) * self.width
 
     def output_length(self, length):
         """As long as the input."""
@@ -82,6 +82,6 @@ class SortNumbers(Task):
         return Example(digits, answer.reshape(-1))
 
 
-def _at_least(least: int, number):
-    """The larger of two numbers, one of which may be traced."""
+def at_least(least: int, number):
+    """Returns the larger of two numbers, the second of which may be traced."""
     return max(least, number) if isinstance(number, int) else jnp.maximum(least, number)
